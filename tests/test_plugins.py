@@ -34,7 +34,8 @@ from typing import ClassVar
 import vtax.paging
 from vtax import binaries
 from vtax.doctor.model import Check
-from vtax.environments.base import Launch, ProcessEnvironment
+from vtax.environments.base import Launch
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.capabilities import RecordOutside
 from vtax.environments.machine import shared_tree
 from vtax.workloads.base import Command, MachineShape, Metric

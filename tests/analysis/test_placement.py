@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtax.analysis.placement import Constraints, CoreClass, Place, PlacementPlan, Thread, plan
-from vtax.analysis.power import PowerModel
 
 P, E = Place("P", 0), Place("E", 0)
-FAST = CoreClass("P", 1.0, {0: 4}, PowerModel("a fast core", 20.0, 1.0))
-SLOW = CoreClass("E", 0.5, {0: 4}, PowerModel("a slow core", 4.0, 0.5))
+FAST = CoreClass("P", 1.0, {0: 4})
+SLOW = CoreClass("E", 0.5, {0: 4})
 CLASSES = (FAST, SLOW)
 VHOST = Thread("vhost-1", "vhost", "web", 0.3, (0.02, 0.06), memory_node=0)
 VCPU = Thread("CPU 0/KVM", "vcpu", "web", 0.9, None, memory_node=0)
@@ -31,17 +28,10 @@ def changed(thread: Thread, **fields: object) -> Thread:
 def test_an_insensitive_thread_goes_to_slow_cores_and_a_vcpu_stays() -> None:
     found = of(VHOST, VCPU)
     assert found.places == {"vhost-1": E, "CPU 0/KVM": P}
-    assert found.moved == {"vhost-1"} and found.method == "exact"
+    assert found.moved == {"vhost-1"}
     assert found.loss_percent["web"] == pytest.approx(3.0)
-    # 0.3 of a fast core is 0.6 of a slow one: 0.3 x 19 W against 0.6 x 3.5 W.
-    saved = found.dynamic_model_watts_before - found.dynamic_model_watts
-    assert saved == pytest.approx(0.3 * 19 - 0.6 * 3.5)
-    # Four idle cores of each class take 6 W; the vCPU takes 0.9 x 19 W of its own.
-    assert found.performance_per_model_watt_before == pytest.approx(100 / (6 + 1.2 * 19))
-    assert found.performance_per_model_watt == pytest.approx(97 / (6 + 0.9 * 19 + 0.6 * 3.5))
     assert found.explain("vhost-1") == (
-        "vhost-1 goes to E cores of node 0: web loses at most 3.0 % by it, and the move saves"
-        " 3.6 W (model)"
+        "vhost-1 goes to E cores of node 0: web loses at most 3.0 % by it"
     )
     assert "stays on P cores of node 0: it runs the guest itself" in found.explain("CPU 0/KVM")
 
@@ -80,8 +70,8 @@ def test_vcpus_may_move_when_allowed() -> None:
 
 def test_a_thread_stays_on_the_node_of_its_memory() -> None:
     classes = (
-        CoreClass("P", 1.0, {0: 2, 1: 2}, FAST.power),
-        CoreClass("E", 0.5, {1: 4}, SLOW.power),
+        CoreClass("P", 1.0, {0: 2, 1: 2}),
+        CoreClass("E", 0.5, {1: 4}),
     )
     near = changed(VHOST, memory_node=0)
     far = changed(VHOST, id="vhost-2", memory_node=1)
@@ -92,9 +82,9 @@ def test_a_thread_stays_on_the_node_of_its_memory() -> None:
         "vhost-1": Place("P", 0), "vhost-2": Place("E", 1), "vhost-3": Place("P", 0),
         "vhost-4": Place("E", 1),
     }  # fmt: skip
-    assert "no other place of its node takes less power" in found.explain("vhost-1")
+    assert "its node has no slower cores" in found.explain("vhost-1")
     assert found.explain("vhost-1").endswith("its guest's memory is on node 0")
-    assert found.explain("vhost-3").endswith("takes less power (model)")
+    assert found.explain("vhost-3").endswith("its node has no slower cores")
 
 
 def test_a_thread_stays_within_its_cpuset() -> None:
@@ -121,7 +111,7 @@ def test_a_guest_that_loses_too_much_already_is_helped() -> None:
     slow = changed(VHOST, elasticity=(0.4, 0.6), now=E)
     found = of(slow)
     assert found.places["vhost-1"] == P and found.loss_percent["web"] == 0
-    assert "takes 3.6 W more (model)" in found.explain("vhost-1")
+    assert "at most 0.0 % by it instead of 30.0 %" in found.explain("vhost-1")
 
 
 def test_a_budget_that_cannot_be_kept_is_said() -> None:
@@ -143,7 +133,7 @@ def test_an_idle_thread_is_left_alone() -> None:
 
 
 def test_no_threads_are_a_plan() -> None:
-    assert of().places == {} and of().gap_percent == 0
+    assert of().places == {}
 
 
 places = st.sampled_from([None, P, E])
@@ -184,19 +174,9 @@ def test_any_plan_keeps_to_its_limits(
     assert len([note for note in found.notes if "budget" in note]) == len(over)
 
 
-def test_a_large_host_has_its_gap_measured() -> None:
-    chance = random.Random(1)
-    nodes = range(2)
-    threads = [
-        Thread(f"t{n}", "vhost", f"guest {n // 8}", min(chance.expovariate(8), 1.0),
-               (0.0, chance.uniform(0, 1)), n // 8 % 2)
-        for n in range(600)
-    ]  # fmt: skip
-    classes = (
-        CoreClass("P", 1.0, dict.fromkeys(nodes, 48), FAST.power),
-        CoreClass("E", 0.5, dict.fromkeys(nodes, 16), SLOW.power),
-    )
-    found = plan(threads, classes, Constraints(loss_percent=20))
-    assert found.gap_percent is not None and 0 <= found.gap_percent < 5
-    assert found.dynamic_model_watts < found.dynamic_model_watts_before
-    assert max(found.loss_percent.values()) <= 20 + 1e-6
+def test_the_busiest_thread_goes_first() -> None:
+    """3.6 slow cores have room for the five of eight threads that do most."""
+    many = [
+        changed(VHOST, id=f"vhost-{n}", guest=f"guest {n}", cpu=0.26 + n / 100) for n in range(8)
+    ]
+    assert of(*many).moved == {f"vhost-{n}" for n in range(3, 8)}

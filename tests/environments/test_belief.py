@@ -25,6 +25,7 @@ from vtax.environments.channel import (
     Span,
 )
 from vtax.environments.machine import Machine
+from vtax.environments.machine_command import MachineCommand
 from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
@@ -97,7 +98,7 @@ class Scripted:
     def run(self, *, emulated: bool = False) -> Finished:
         agent = Agent(self, PurePath("/"), MachineLostError, emulated_clock=emulated)  # type: ignore[arg-type]
         agent.look_at_clock()
-        return agent.run(["x"], {}, "r0")
+        return agent.run(MachineCommand(["x"], {}, "r0"))
 
 
 @pytest.mark.parametrize(("lost_s", "believed"), [(0.0, True), (0.7, False), (-0.7, False)])

@@ -21,9 +21,10 @@ from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.doctor.host import Host, Output
 from vtax.doctor.model import State
 from vtax.environments import build, link
-from vtax.environments.base import Allocation, MachineLike, ProcessEnvironment
+from vtax.environments.base import Allocation, MachineLike
 from vtax.environments.capabilities import Link, LinkCounters
 from vtax.environments.link import Links, Network, Wanted
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.workloads.loads import ports

@@ -17,6 +17,7 @@ from vtax.environments import Environment
 from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import Channel, ChannelClosedError
 from vtax.environments.machine import Machine
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 
@@ -32,7 +33,7 @@ USES: dict[str, Use] = {
     "pull": lambda agent: agent.pull("/x"),
     "tail": lambda agent: agent.tail("/x", 10),
     "list": lambda agent: agent.list_files("/"),
-    "run": lambda agent: agent.run(["true"], {}, "r0"),
+    "run": lambda agent: agent.run(MachineCommand(["true"], {}, "r0")),
     "halt": lambda agent: agent.request("halt", 1.0),
 }
 """Requests that a live agent would answer."""

@@ -16,7 +16,8 @@ from command_line import command, one_line, run
 from process_watch import ended, eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.environments import build, gvisor, host_swap, kvm_probe, qemu, swap
-from vtax.environments.base import Allocation, Environment, ProcessEnvironment
+from vtax.environments.base import Allocation, Environment
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.exchange import Exchange

@@ -44,7 +44,6 @@ from vtax.formats.place import (
     PlaceLoad,
     PlacePoint,
     PlaceRecord,
-    PlaceSimulation,
     Predictor,
 )
 from vtax.formats.samples import columns, frame
@@ -356,7 +355,6 @@ DOCUMENTED: tuple[tuple[str, dict[str, type[BaseModel]]], ...] = (
             "loads": PlaceLoad,
             "loads.points": PlacePoint,
             "loads.by_backend": PlaceElasticity,
-            "loads.simulation": PlaceSimulation,
             "hypothesis": PlaceHypothesis,
             "predictor": Predictor,
         },

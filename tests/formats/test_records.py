@@ -66,6 +66,14 @@ def test_a_record_comes_back_as_its_own_type(tmp_path: Path, name: str) -> None:
     assert records.read(tmp_path / name) == FILES[name]
 
 
+def test_a_run_with_the_error_of_a_queueing_model_is_read(tmp_path: Path) -> None:
+    record = place_data.record()
+    content = json.loads(records.text(record))
+    content["loads"][0]["simulation"] = {"n": 4, "mean_model_error_percent": 3.0}
+    (tmp_path / RUN).write_text(json.dumps(content))
+    assert records.read(tmp_path / RUN) == record
+
+
 def test_a_study_comes_back_with_the_names_of_its_file(tmp_path: Path) -> None:
     content = study(tmp_path / STUDIED)
     assert content["schema"] == 1 and "schema_version" not in content

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vtax.place.energy import ABSENT, REFUSED, metered
+from vtax.place.energy import ABSENT, REFUSED, EnergyReading, measured_watts, metered
 
 ZONES = "sys/class/powercap"
 
@@ -64,3 +64,18 @@ def test_a_battery_that_says_nothing(tmp_path: Path, files: dict[str, str]) -> N
     with metered(tmp_path) as drawn:
         pass
     assert drawn.watts == {} and drawn.absent == ABSENT
+
+
+def reading(at_s: float, energy_uj: int, domain: str = "package-0") -> EnergyReading:
+    return EnergyReading(domain, at_s, energy_uj, 262_143_328_850)
+
+
+def test_a_counter_that_began_again_is_followed() -> None:
+    assert measured_watts(reading(1, 0), reading(3, 30_000_000)) == 15
+    again = measured_watts(reading(1, 262_143_328_850 - 10_000_000), reading(3, 20_000_000))
+    assert again == pytest.approx(15)
+
+
+def test_readings_that_are_no_pair_give_nothing() -> None:
+    assert measured_watts(reading(3, 0), reading(3, 1)) is None
+    assert measured_watts(reading(1, 0), reading(3, 1, "dram")) is None

@@ -17,6 +17,7 @@ from vtax.environments.lab import traces
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 
 ECHO = "192.168.77.1:7007"
@@ -94,7 +95,8 @@ def shell(agent: Agent | EmulatedHost, script: str) -> str:
         done = agent.run(argv, leave=True, timeout_s=PATIENCE_S)
         assert done.outcome.exit_code == 0, done.stderr
         return done.stdout
-    outcome = agent.run(argv, PATH, "/run/shell", PATIENCE_S, leave=True).outcome
+    command = MachineCommand(argv, PATH, "/run/shell", PATIENCE_S, leave=True)
+    outcome = agent.run(command).outcome
     assert outcome.exit_code == 0, agent.pull("/run/shell/stderr").decode()
     return agent.pull("/run/shell/stdout").decode()
 

@@ -8,7 +8,7 @@ of it, and otherwise the whole loss for each thread. Threads of the kernel that 
 not among those that `vtax place measure` slows, and nothing is known of them.
 
 The planner (vtax.analysis.placement) decides where threads go. Advice is what is allowed: a thread
-that may go to slow cores and saves nothing there has the advice *slow*, and stays.
+that may go to slow cores and does too little for a move has the advice *slow*, and stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vtax.analysis.fast_room import Kept, Wish, kept
 from vtax.analysis.host_cores import HostCores
 from vtax.analysis.place import FULL
 from vtax.analysis.place_advice import VCPU, Sensitivity, advise, by_predictor
-from vtax.analysis.placement import WORTH, Constraints, CoreClass, Place, PlacementPlan
+from vtax.analysis.placement import IDLE, Constraints, CoreClass, Place, PlacementPlan
 from vtax.formats.place import Advice, Predictor, ThreadAdvice
 from vtax.formats.plan import PlannedThread, cpu_list
 
@@ -89,9 +89,6 @@ class Advised:
     """The CPUs that it is to run on; its present ones where nothing is known."""
     sentence: str
     """Says where it goes or stays, and why."""
-    model_watts_now: float | None
-    """None, here and in the next: its CPU time is not known."""
-    model_watts: float | None
 
     @property
     def moves(self) -> bool:
@@ -121,17 +118,6 @@ class HostAdvice:
             if each.thread.guest is not None and each.cpus and not anywhere:
                 found.setdefault(each.thread.guest, []).append(_planned(each))
         return {guest: tuple(own) for guest, own in sorted(found.items())}
-
-    @property
-    def more_per_model_watt_percent(self) -> float | None:
-        """How much more performance per watt the plan gives, at least: the most affected guest's
-        loss against the modelled power of all threads. None: nothing draws power."""
-        before, after = self.plan.dynamic_model_watts_before, self.plan.dynamic_model_watts
-        if before <= 0 or after <= 0:
-            return None
-        fast = self.cores.classes[0].name
-        lost = [each.advice.high or 0.0 for each in self.threads if each.core_class != fast]
-        return FULL * ((1.0 - max(lost, default=0.0) / FULL) * before / after - 1.0)
 
 
 def advice(
@@ -226,7 +212,7 @@ def _to_place(
     elasticity = None
     if sensitivity is not None:
         lost = sensitivity.high * (FULL - cores.slowest_percent)
-        parts = size if lost <= _budget(thread, constraints) else 1
+        parts = size if lost <= constraints.budget(thread.guest) else 1
         elasticity = sensitivity.low / parts, sensitivity.high / parts
     return placement.Thread(
         id=thread.id,
@@ -244,10 +230,6 @@ def _allowed(thread: HostThread, cores: HostCores) -> frozenset[Place]:
     """The places of which the thread's cpuset has a CPU."""
     places = {Place(each.name, node) for each in cores.classes for node in cores.node.values()}
     return frozenset(place for place in places if thread.within(cores.cpus(place)))
-
-
-def _budget(thread: HostThread, constraints: Constraints) -> float:
-    return constraints.loss_by_guest.get(thread.guest or "", constraints.loss_percent)
 
 
 def _elsewhere(thread: HostThread, cores: HostCores) -> bool:
@@ -308,10 +290,6 @@ class _Judge:
     def classes(self) -> Mapping[str, CoreClass]:
         return {each.name: each for each in self.cores.planned()}
 
-    @property
-    def fastest(self) -> CoreClass:
-        return self.classes[self.cores.classes[0].name]
-
     def advised(
         self, threads: Sequence[HostThread], given: Sequence[ThreadAdvice]
     ) -> tuple[Advised, ...]:
@@ -322,17 +300,13 @@ class _Judge:
         return tuple(self._one(each, own, found[each.id]) for each, own in pairs)
 
     def _one(self, thread: HostThread, given: ThreadAdvice, room: Kept) -> Advised:
-        place = self.plan.places[thread.id]
-        now = _now(thread, self.cores)
         cpus = tuple(sorted(room.cpus))
         return Advised(
             thread=thread,
             advice=given,
-            core_class=place.core_class,
+            core_class=self.plan.places[thread.id].core_class,
             cpus=cpus,
             sentence=self._sentence(thread, given, cpus, room),
-            model_watts_now=_watts(thread, self.classes[now.core_class] if now else self.fastest),
-            model_watts=_watts(thread, self.classes[place.core_class]),
         )
 
     def given(
@@ -341,7 +315,7 @@ class _Judge:
         """The advice on a thread; `unknown` is why there is no sensitivity."""
         place = self.plan.places[thread.id]
         slow = self._slow(place)
-        budget = _budget(thread, self.constraints)
+        budget = self.constraints.budget(thread.guest)
         asked = place_advice.Thread(
             thread.pid, thread.tid, thread.name, thread.planner_role, thread.guest
         )
@@ -358,15 +332,14 @@ class _Judge:
         if FULL * (1.0 - slow.speed / max(cpu, slow.speed)) > budget:
             busy = f"it needs {FULL * cpu:.0f} % of a fast core, and a slow one has"
             return _changed(found, "fast", f"{busy} {FULL * slow.speed:.0f} %")
-        saved = (_watts(thread, self.fastest) or 0.0) - (_watts(thread, slow) or 0.0)
-        if saved > WORTH * self.fastest.power.dynamic_model_watts:
+        if cpu >= IDLE:
             return _changed(found, "fast", self.plan.reasons[thread.id])
         return found
 
     def _slow(self, place: Place) -> CoreClass:
         """The class of slower cores that advice is about."""
-        name = place.core_class
-        return self.classes[name if name != self.fastest.name else self.cores.classes[-1].name]
+        name, classes = place.core_class, self.cores.classes
+        return self.classes[classes[-1].name if name == classes[0].name else name]
 
     def _choices(self, thread: HostThread, given: ThreadAdvice) -> tuple[frozenset[int], ...]:
         """The sets of CPUs that a thread could have; its present ones where nothing is known or
@@ -426,12 +399,6 @@ def _asks(thread: HostThread) -> float:
 
 def _changed(given: ThreadAdvice, to: Advice, reason: str) -> ThreadAdvice:
     return given.model_copy(update={"advice": to, "reason": reason})
-
-
-def _watts(thread: HostThread, cores: CoreClass) -> float | None:
-    if thread.cpu is None:
-        return None
-    return min(thread.cpu / cores.speed, 1.0) * cores.power.dynamic_model_watts
 
 
 def _planned(each: Advised) -> PlannedThread:

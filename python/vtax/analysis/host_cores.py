@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from vtax.analysis.place import FULL
 from vtax.analysis.placement import CoreClass, Place
-from vtax.analysis.power import MODELS, PowerModel, at_speed
-
-_X86, _ARM = MODELS["golden-cove"], MODELS["cortex-a72"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,6 @@ class HostCores:
     """NUMA node of each CPU that a plan may use: it is on, and not isolated unless named."""
     source: str
     """How the cores are known, for the reader."""
-    arm: bool = False
     siblings: tuple[frozenset[int], ...] = ()
     """The CPUs of each core that has several."""
     sibling: float = 1.0
@@ -67,7 +63,7 @@ class HostCores:
     def planned(self) -> tuple[CoreClass, ...]:
         """The classes for the planner; supposed cores are as many as the fast ones."""
         return tuple(
-            CoreClass(each.name, each.speed_percent / FULL, self._counts(each), self._power(each))
+            CoreClass(each.name, each.speed_percent / FULL, self._counts(each))
             for each in self.classes
         )
 
@@ -76,7 +72,3 @@ class HostCores:
         for cpu in cores.cpus or self.classes[0].cpus:
             on.setdefault(self.node.get(cpu, 0), []).append(cpu)
         return {node: self.worth(cpus) for node, cpus in sorted(on.items())}
-
-    def _power(self, cores: Cores) -> PowerModel:
-        full = _ARM if self.arm else _X86
-        return full if cores is self.classes[0] else at_speed(full, cores.speed_percent / FULL)

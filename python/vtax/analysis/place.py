@@ -53,9 +53,7 @@ class SpeedRun:
     boot: int = 0
     speed_obtained_percent: float | None = None
     service_cpu: float | None = None
-    """CPU seconds per second, as in the next three."""
-    guest_cpu: float | None = None
-    client_cpu: float | None = None
+    """CPU seconds per second."""
     run_delay: float | None = None
     """Time that the service's threads were ready and did not run."""
     device_percent: float | None = None

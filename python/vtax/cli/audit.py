@@ -7,13 +7,12 @@ import os
 import shutil
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vtax import __version__
-from vtax.cli.declared import complete_spec
+from vtax.cli import options
 
 EXAMPLES = """\b
 Examples:
@@ -30,23 +29,13 @@ FAILED = 1
 
 
 def audit(
-    environments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment; repeat it. Default: native.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
-        ),
-    ] = None,
+    environments: options.Specs = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer and shorter runs: 10 s instead of 60.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
-        "runs"
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    out: options.Out = options.RUNS,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Measure the clocks of environments and give each a report card.
 

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
+
 if TYPE_CHECKING:
     from vtax.formats.folder import OwnRecord, RunFolder
     from vtax.formats.memory import MemoryRecord
@@ -57,6 +59,15 @@ def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
     else:
         tables.show(*shown.parts(record))
         print(f"report: {path / REPORT}")
+
+
+def conclude(record: OwnRecord, path: Path, *, as_json: bool, failed: bool) -> None:
+    """Show a run, and end with the exit code for Ctrl-C, or for a failure in it."""
+    show(record, path, as_json=as_json)
+    if record.state == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if failed:
+        raise typer.Exit(1)
 
 
 def variables() -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli import options
 from vtax.cli.declared import (
     DeclaredWithWorkloads,
     EnvOption,
@@ -146,12 +147,7 @@ def compare(
         bool,
         typer.Option("--audit", help="Look at the clocks before and after (vtax audit --quick)."),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
-        ),
-    ] = None,
+    seed: options.Seed = None,
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
     ] = True,
@@ -203,12 +199,10 @@ def compare(
         ),
     ] = None,
     share: ShareOption = None,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
-        "runs"
-    ),
+    out: options.Out = options.RUNS,
     notes: NotesOption = Notes.FEW,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run a workload in several environments and say what each costs, with what confidence.
 

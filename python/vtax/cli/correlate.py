@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.analysis.ways import By, Detrend, Method, Per
+from vtax.cli import options
 from vtax.cli.variadic import VariadicAgainst
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def correlate(
         Path | None,
         typer.Option(help="Folder for correlation.html. Default: the first RUN.", metavar="DIR"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Correlate the rates of all events over the intervals of recordings, averaged over runs.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli import options
 from vtax.cli.declared import EnvOption, ShareOption
 
 if TYPE_CHECKING:
@@ -72,14 +73,12 @@ def lab(
     ] = None,
     share: ShareOption = None,
     env: EnvOption = None,
-    timeout: Annotated[
-        str | None, typer.Option(help="End the command after this time.", metavar="TIME")
-    ] = None,
+    timeout: options.Timeout = None,
     snapshot: Annotated[
         bool,
         typer.Option("--snapshot/--no-snapshot", help="Restore a saved host; else boot one."),
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run a command of this machine as root in an emulated host that has a real /dev/kvm.
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
+from vtax.cli import options
+from vtax.cli.campaigns import carry_out, conclude, variables
 from vtax.cli.declared import Declared, ShareOption, complete_spec
 
 if TYPE_CHECKING:
@@ -56,16 +57,7 @@ def memory(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
     ] = "100-4000:100",
-    repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of each size in each environment.",
-        ),
-    ] = 5,
+    repetitions: Annotated[int, options.reps("Repetitions of each size in each environment.")] = 5,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,17 +84,10 @@ def memory(
         typer.Option(help="Run a command there. Default: the current folder.", metavar="DIR"),
     ] = None,
     share: ShareOption = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
-        "runs"
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    seed: options.Seed = None,
+    out: options.Out = options.RUNS,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run a program at growing sizes under a memory limit and find where its performance falls.
 
@@ -132,11 +117,8 @@ def memory(
     total = repetitions * len(settings.sizes) * len(settings.environments)
     campaign = MemoryCampaign(settings, folder, listener(total, quiet))
     record = carry_out(campaign, folder)
-    show(record, folder.path, as_json=as_json)
-    if record.state == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    if any(point.failed for each in record.environments for point in each.points):
-        raise typer.Exit(1)
+    failed = any(point.failed for each in record.environments for point in each.points)
+    conclude(record, folder.path, as_json=as_json, failed=failed)
 
 
 def _settings(

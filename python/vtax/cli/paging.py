@@ -11,6 +11,7 @@ import typer
 
 from vtax.cli import (
     forwarded,
+    options,
     paging_lab,
     paging_settings,
     paging_sweep,
@@ -107,8 +108,8 @@ def simulate(
         Path | None,
         typer.Option(help="Write windows, exits and switches as Parquet here.", metavar="DIR"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
     **settings: Any,
 ) -> None:
     """Simulate a workload under several paging modes and policies, in one pass.

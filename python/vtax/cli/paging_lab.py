@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from vtax.cli import options
+
 EXAMPLES = """\b
 Examples:
   vtax paging lab -- random-touch --mem 64M
@@ -70,8 +72,8 @@ def lab(
     as_list: Annotated[
         bool, typer.Option("--list", help="List the built-in workloads and leave.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run a workload under nested and under shadow paging and show what KVM counted.
 

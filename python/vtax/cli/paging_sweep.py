@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli import options
+
 if TYPE_CHECKING:
     from vtax.paging.sweep.run import Outcome
 
@@ -60,8 +62,8 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an earlier sweep stopped.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Simulate every combination of workload, machine and parameters under every mode.
 

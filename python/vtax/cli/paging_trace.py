@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli import options
 from vtax.cli.declared import EnvOption, ShareOption
 
 if TYPE_CHECKING:
@@ -86,15 +87,13 @@ def trace(
     ] = None,
     share: ShareOption = None,
     env: EnvOption = None,
-    timeout: Annotated[
-        str | None, typer.Option(help="End the command after this time.", metavar="TIME")
-    ] = None,
+    timeout: options.Timeout = None,
     slowdown: Annotated[
         bool,
         typer.Option("--slowdown/--no-slowdown", help="Run once more without the trace."),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run a command in an emulated guest and write every load and store of it into a file.
 

@@ -125,7 +125,7 @@ def advise(
 
     It watches the threads for a while and moves nothing. What a guest would lose comes from a run
     of 'vtax place measure'. Without one that predicts anything the answer is unknown, unless
-    --like says which of its loads the guests are like. Power of threads is a model.
+    --like says which of its loads the guests are like.
     docs/place.md says how to try a plan and take it back.
     """
     from vtax.analysis.host_advice import advice

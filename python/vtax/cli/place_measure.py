@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
+from vtax.cli import options
+from vtax.cli.campaigns import carry_out, conclude, variables
 from vtax.cli.declared import Declared, complete_spec
 
 if TYPE_CHECKING:
@@ -92,30 +92,14 @@ def measure(
             metavar="auto|TID,...",
         ),
     ] = "auto",
-    repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of every point and its control.",
-        ),
-    ] = 2,
+    repetitions: Annotated[int, options.reps("Repetitions of every point and its control.")] = 2,
     seconds: Annotated[
         int, typer.Option(min=1, max=3600, metavar="N", help="Length of each measurement.")
     ] = 2,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
-        "runs"
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    seed: options.Seed = None,
+    out: options.Out = options.RUNS,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Slow the threads that serve a guest, and measure what its loads lose.
 
@@ -141,11 +125,8 @@ def measure(
     folder = RunFolder.create(out, "place")
     first = len(settings.environments) * len(settings.loads)
     record = carry_out(PlaceCampaign(settings, folder, listener(first, quiet)), folder)
-    show(record, folder.path, as_json=as_json)
-    if record.state == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    if record.failures:
-        raise typer.Exit(1)
+    failed = bool(record.failures)
+    conclude(record, folder.path, as_json=as_json, failed=failed)
 
 
 def _settings(

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from vtax.cli import options
 from vtax.cli.compare import Notes, NotesOption
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
     notes: NotesOption = Notes.FEW,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Analyse a run folder again, write its report.html, and print the table.
 

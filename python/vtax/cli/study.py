@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vtax.cli import options
 from vtax.studies.registry import find, listed
 
 PROGRESS_EVERY_S = 10.0
@@ -42,7 +43,7 @@ def study(
         int, typer.Option(min=0, metavar="N", help="Seed of the random generator.")
     ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Draw a paper's figures again and judge its claims, each beside the value found.
 

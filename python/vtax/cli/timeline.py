@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.analysis.ways import Axis, By, Per
+from vtax.cli import options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ def timeline(
         Path | None,
         typer.Option(help="Folder for timeline.html. Default: the first RUN.", metavar="DIR"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show rates of events along the instructions or the time of runs, several on one axis.
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
-from vtax.cli.declared import Declared, ShareOption, complete_peer, complete_spec
+from vtax.cli import options
+from vtax.cli.campaigns import carry_out, conclude, variables
+from vtax.cli.declared import Declared, ShareOption, complete_peer
 
 if TYPE_CHECKING:
     from vtax.formats.tune import TuneRecord
@@ -53,15 +54,7 @@ class Precision(StrEnum):
 
 
 def tune(
-    environments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment; repeat it. Default: native.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
-        ),
-    ] = None,
+    environments: options.Specs = None,
     budget: Annotated[
         str, typer.Option(help="Time of the search in each environment, e.g. 60s.", metavar="TIME")
     ] = "60s",
@@ -82,14 +75,7 @@ def tune(
         ),
     ] = 1000,
     repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of every winner and every library in every environment.",
-        ),
+        int, options.reps("Repetitions of every winner and every library in every environment.")
     ] = 3,
     margin: Annotated[
         str, typer.Option(metavar="PERCENT", help="Differences up to this count as equal.")
@@ -136,17 +122,10 @@ def tune(
         bool, typer.Option("--fresh", help="Search anew: ignore the logs of earlier searches.")
     ] = False,
     share: ShareOption = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
-        "runs"
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    seed: options.Seed = None,
+    out: options.Out = options.RUNS,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Probe the processor, tune matrix kernels in each environment, and compare what was found.
 
@@ -191,11 +170,8 @@ def tune(
     record = carry_out(campaign, folder)
     if export is not None:
         _export(campaign, record, export)
-    show(record, folder.path, as_json=as_json)
-    if record.state == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    if any(each.failures for each in record.environments):
-        raise typer.Exit(1)
+    failed = any(each.failures for each in record.environments)
+    conclude(record, folder.path, as_json=as_json, failed=failed)
 
 
 def _settings(

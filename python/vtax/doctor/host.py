@@ -44,7 +44,7 @@ class Output:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-def run_program(argv: Sequence[str]) -> Output:
+def run_program(argv: Sequence[str], timeout_s: float = PROGRAM_TIMEOUT_S) -> Output:
     """Run a program that should end by itself; the code of one that does not is 124, as with
     timeout(1)."""
     try:
@@ -54,12 +54,12 @@ def run_program(argv: Sequence[str]) -> Output:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PROGRAM_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired:
-        return Output(124, "", f"no answer within {PROGRAM_TIMEOUT_S} s")
+        return Output(124, "", f"no answer within {timeout_s:g} s")
     except OSError as error:
         return Output(127, "", error.strerror or str(error))
     return Output(done.returncode, done.stdout, done.stderr)

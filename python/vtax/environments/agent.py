@@ -7,7 +7,7 @@ import binascii
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
@@ -23,6 +23,7 @@ from vtax.environments.channel import (
     Span,
 )
 from vtax.environments.console import plain_text
+from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
@@ -176,26 +177,20 @@ class Agent:
             self._raise_lost(f"is not understood: {error.message}{self._printed()}")
 
     def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        workdir: PurePath | None = None,
-        limit: OutputLimit | None = None,
-        **fields: Any,
+        self, command: MachineCommand, limit: OutputLimit | None = None, stdin: str | None = None
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder, or absolute) for its results.
+        """Run a command; its folder may be absolute.
 
-        The command runs in `workdir`, which must exist in the machine; None: in `folder`. Where the
-        environment has no HOME, the machine makes a fresh one for the command. A machine that
-        writes more than `limit` while the command runs is ended. Raises VtaxError when the command
-        cannot be started, MachineLostError when the machine is lost.
+        `stdin` names its standard input in its folder. Where the command's environment has no HOME,
+        the machine makes a fresh one for it. A machine that writes more than `limit` while the
+        command runs is ended. Raises VtaxError when the command cannot be started, MachineLostError
+        when the machine is lost.
         """
         # The agent enforces the time-out; the host's own time-out is for a guest that hangs
         # altogether.
+        timeout_s = command.timeout_s
         patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
-        results = str(self._work_inside / folder)
+        results = str(self._work_inside / command.folder)
         span = Span()
         answer = self.request(
             "run",
@@ -203,18 +198,19 @@ class Agent:
             watch=limit.check if limit else None,
             span=span,
             announce=True,
-            argv=list(argv),
-            env={**environment, RESULTS_VARIABLE: results},
-            cwd=str(workdir or results),
+            argv=list(command.argv),
+            env={**command.environment, RESULTS_VARIABLE: results},
+            cwd=str(command.workdir or results),
             results=results,
-            home="HOME" not in environment,
+            home="HOME" not in command.environment,
+            stdin=stdin,
             stdout="stdout",
             stderr="stderr",
             timeout_s=timeout_s,
             # This limits a single file (RLIMIT_FSIZE).
             output_limit_bytes=limit.limit_bytes if limit else OUTPUT_LIMIT_BYTES,
             count=self.counting,
-            **fields,
+            leave=command.leave,
         )
         if limit:
             limit.end()

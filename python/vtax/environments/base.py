@@ -4,7 +4,7 @@ A new environment is one file with one frozen dataclass. It declares its options
 machines can do, and what it needs (`doctor` checks), and builds the command line that starts a
 machine (`launch`). `--help`, `vtax doctor`, completion and docs/environments.md are made from the
 declaration. Starting, talking and cleaning up is the same for all environments whose machine is one
-process: `machine.py`.
+process: `process_environment.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from vtax import binaries, plugins
 from vtax.environments import hiding
 from vtax.environments.capabilities import C, Capability, PagingMode
 from vtax.environments.hiding import Shown, View
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import MisuseError, VtaxError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from vtax.clocks import Skew
     from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
-    from vtax.environments.link import Network
-    from vtax.environments.machine import Machine
 
 BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
 """The modules of vtax's own environments, in the order in which they are shown."""
@@ -101,17 +100,14 @@ class MachineLike(Protocol):
         workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with its results in `folder` of the writable folder.
+        """Run a command: see `MachineCommand`.
 
-        The command runs in `workdir`, a folder of this host's that the machine has; None: in
-        `folder`.
-
-        Files in `folder` are there when the command starts, and what the command wrote there is on
-        the host afterwards; without a shared folder at least stdout and stderr. `leave`: what the
-        command leaves running goes on until the machine ends. Raises VtaxError when the command
-        cannot be started, MachineLostError when the machine is lost.
+        Raises VtaxError when the command cannot be started, MachineLostError when the machine is
+        lost.
         """
-        ...
+        return self.execute(MachineCommand(argv, environment, folder, timeout_s, workdir, leave))
+
+    def execute(self, command: MachineCommand) -> Finished: ...
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
@@ -228,34 +224,6 @@ class Environment(ABC):
     @abstractmethod
     def description(self, facts: Mapping[str, Any]) -> str:
         """What the machine really is, in words, given its facts."""
-
-
-class ProcessEnvironment(Environment):
-    """An environment whose machine is one process with one agent in it."""
-
-    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        """Why the process ended, and the remedy; None: its console says that best.
-
-        `code` is its exit code, negative when a signal ended it.
-        """
-        return None
-
-    @abstractmethod
-    def launch(self, allocation: Allocation) -> Launch:
-        """The command line that starts the machine."""
-
-    def own_network(self) -> Network | None:
-        """A network for one machine, which closes it; None: the machine has none."""
-        return None
-
-    def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        """The means of a started machine to do what `offered` declares."""
-        return ()
-
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        from vtax.environments.machine import Machine
-
-        return Machine(self, work, cpus)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 if TYPE_CHECKING:
     from vtax.environments.agent import Finished
     from vtax.environments.kvm_counters import Counters
+    from vtax.environments.machine_command import MachineCommand
     from vtax.workloads.base import Outcome
 
 PagingMode = Literal["nested", "shadow"]
@@ -76,11 +77,8 @@ class Guests(Capability):
     name: ClassVar[str] = "guests"
     about: ClassVar[str] = "it has nested guests, in all of which a command runs at once"
 
-    run: Callable[
-        [Sequence[str], Mapping[str, str], str, float | None, Path | None], Sequence[Finished]
-    ]
-    """(argv, environment, folder, timeout_s, workdir): one result per guest; the output of guest N
-    is in the host's folder FOLDER-N."""
+    run: Callable[[MachineCommand], Sequence[Finished]]
+    """One result per guest; the output of guest N is in the host's folder FOLDER-N."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ import re
 import resource
 import secrets
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from vtax import binaries, cache, foreign_json
-from vtax.doctor.host import Host
+from vtax.doctor.host import Host, run_program
 from vtax.doctor.model import Check, Finding
 from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
@@ -327,18 +326,8 @@ def _ok(argv: Sequence[str]) -> bool:
 
 def _ask(argv: Sequence[str]) -> str | None:
     """The answer of an engine; None when it fails."""
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ENGINE_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    done = run_program(argv, ENGINE_TIMEOUT_S)
+    return done.stdout if done.code == 0 else None
 
 
 def _process_limits() -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vtax.environments import copied_files
 from vtax.environments.agent import Finished
-from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
+from vtax.environments.machine_command import MachineCommand
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.variables import DEFAULT_PATH
 
 LINK_TIMEOUT_S = 15
@@ -40,29 +42,19 @@ class CopyingMachine(Machine):
     def furnish(self) -> None:
         """Do what has to be done once before anything is copied."""
 
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        workdir: Path | None = None,
-        leave: bool = False,
-    ) -> Finished:
-        """Run a command as `Machine.run` does; the folder's files are sent before, and its content
-        is fetched after.
+    def execute(self, command: MachineCommand) -> Finished:
+        """Send the folder's files before the command, and fetch its content after.
 
         Programs are looked for beside the agent, among what was pushed, on this machine's PATH and
         on the usual PATH. In the folder there are links to what was pushed.
         """
-        own = self._folder.parent
-        path = [str(own), str(own / "pushed"), environment.get("PATH", ""), DEFAULT_PATH]
-        variables = {**environment, "PATH": ":".join(filter(None, path))}
+        own, folder = self._folder.parent, command.folder
+        path = [str(own), str(own / "pushed"), command.environment.get("PATH", ""), DEFAULT_PATH]
+        variables = {**command.environment, "PATH": ":".join(filter(None, path))}
         copied_files.push(self._agent, self._work / folder, self._folder / folder)
         if self._links:
             link = ["ln", "-sf", "--", *self._links, "."]
-            super().run(link, variables, folder, LINK_TIMEOUT_S)
-        finished = super().run(argv, variables, folder, timeout_s, workdir=workdir, leave=leave)
+            super().execute(MachineCommand(link, variables, folder, LINK_TIMEOUT_S))
+        finished = super().execute(replace(command, environment=variables))
         copied_files.pull(self._agent, self._folder / folder, self._work / folder)
         return finished

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vtax import cache
-from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu_program import program
 from vtax.errors import VtaxError
 from vtax.formats.files import write_atomic

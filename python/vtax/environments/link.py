@@ -20,25 +20,24 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from vtax import foreign_json
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import hiding, sandbox
-from vtax.environments.base import ProcessEnvironment, one_of
+from vtax.environments.agent import Finished
+from vtax.environments.base import one_of
 from vtax.environments.capabilities import Capability, Direction, Link, LinkCounters, LinkKind
 from vtax.environments.hiding import Shown
+from vtax.environments.machine import Machine
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.units import format_si, parse_count
 from vtax.workloads.loads import ports
 from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH
-
-if TYPE_CHECKING:
-    from vtax.environments.agent import Finished
-    from vtax.environments.machine import Machine
 
 USUAL_RATE = "1G"
 SLOWEST_BITS, FASTEST_BITS = 1_000_000, 100_000_000_000
@@ -68,7 +67,7 @@ _FIRST_USE = ["qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burs
 _FIRST_USE += ["latency", LATENCY]
 """Arguments of a first filter on `lo` of a new namespace, not of this host."""
 
-RunInside = Callable[..., "Finished"]
+RunInside = Callable[..., Finished]
 """`Machine.run`."""
 
 
@@ -183,6 +182,11 @@ class Network:
             self._join()
             # Everything has been made: from here on `close` ends it.
             self._ended = self._ended.pop_all()
+
+    @property
+    def namespace_pid(self) -> int:
+        """The process that holds the namespace of the machine's process."""
+        return self.service.pid
 
     def configure(self, run: RunInside, work: Path) -> None:
         """Give the machine's interface its address, by `run`, with a folder in the machine's

@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from vtax import binaries
 from vtax.clocks import Skew
@@ -24,12 +24,13 @@ from vtax.environments.agent import (
     MachineLostError,
     given_input,
 )
-from vtax.environments.base import Allocation, Launch, ProcessEnvironment
+from vtax.environments.base import Allocation, Launch, MachineLike
 from vtax.environments.capabilities import (
     C,
     Capability,
     CountPrograms,
     Files,
+    Link,
     Pause,
     RecordInside,
     RecordOutside,
@@ -37,6 +38,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 
@@ -52,17 +54,49 @@ wrong."""
 __all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
-class Machine:
+class MachineNetwork(Protocol):
+    """The network of one machine (`vtax.environments.link`)."""
+
+    @property
+    def namespace_pid(self) -> int:
+        """The process that holds the namespace of the machine's process."""
+        ...
+
+    def configure(self, run: Callable[..., Finished], work: Path) -> None: ...
+
+    def offered(self, *pids: int) -> Link: ...
+
+    def close(self) -> None: ...
+
+
+class MachineSource(Protocol):
+    """What a machine needs of its environment (`ProcessEnvironment`)."""
+
+    name: ClassVar[str]
+    cleans_up: ClassVar[bool]
+
+    def emulates_clock(self) -> bool: ...
+
+    def launch(self, allocation: Allocation) -> Launch: ...
+
+    def own_network(self) -> MachineNetwork | None: ...
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]: ...
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None: ...
+
+
+class Machine(MachineLike):
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
-    def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, environment: MachineSource, work: Path, cpus: Sequence[int]) -> None:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         """How many bytes a command may add to the writable folder."""
         self._work = work
         self.network = environment.own_network()
         ours, theirs = socket.socketpair()
         try:
-            namespace = self.network.service.pid if self.network else None
+            namespace = self.network.namespace_pid if self.network else None
             allocation = Allocation(work, cpus, theirs.fileno(), namespace)
             self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()
@@ -106,28 +140,9 @@ class Machine:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        workdir: Path | None = None,
-        leave: bool = False,
-    ) -> Finished:
-        """Run a command in `workdir`, a folder of this host's that the environment has, with its
-        output in `folder` (below the writable folder); None: it runs in `folder` too. The file
-        `stdin` in `folder`, if there is one, is its standard input.
-
-        `leave`: what the command leaves running goes on until the machine ends. Raises VtaxError
-        when the command cannot be started, MachineLostError when the machine is lost.
-        """
-        limit = OutputLimit(self._work, folder, self.output_limit_bytes)
-        stdin = given_input(self._work, folder)
-        return self._agent.run(
-            argv, environment, folder, timeout_s, workdir, limit, leave=leave, stdin=stdin
-        )
+    def execute(self, command: MachineCommand) -> Finished:
+        limit = OutputLimit(self._work, command.folder, self.output_limit_bytes)
+        return self._agent.run(command, limit, given_input(self._work, command.folder))
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""

@@ -14,7 +14,6 @@ from vtax.environments import host_swap
 from vtax.environments.base import (
     Allocation,
     Launch,
-    ProcessEnvironment,
     allowed_cpus,
     cpu_count,
     host_memory_bytes,
@@ -31,6 +30,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.host_swap import NO_SWAP, HostSwap, refused
 from vtax.environments.machine import Machine, counting, shared_tree
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape

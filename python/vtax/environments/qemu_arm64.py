@@ -21,7 +21,6 @@ from vtax.environments.base import (
     Allocation,
     Launch,
     MachineLike,
-    ProcessEnvironment,
     guest_memory,
     register,
 )
@@ -30,6 +29,8 @@ from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.hiding import Shown
 from vtax.environments.initramfs import newc
 from vtax.environments.machine import Machine, counting, pausing
+from vtax.environments.machine_command import MachineCommand
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.files import write_atomic
 from vtax.units import format_bytes
@@ -195,7 +196,7 @@ class EmulatedMachine(CopyingMachine):
 
     def furnish(self) -> None:
         install = [SHELL, "--install", "-s", "/bin"]
-        self._agent.run(install, {}, "furnish", FURNISH_TIMEOUT_S)
+        self._agent.run(MachineCommand(install, {}, "furnish", FURNISH_TIMEOUT_S))
 
 
 def program() -> Path:

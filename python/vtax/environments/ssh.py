@@ -28,7 +28,6 @@ from vtax.environments.base import (
     Allocation,
     Launch,
     MachineLike,
-    ProcessEnvironment,
     process_limit,
     register,
     usual_processes,
@@ -38,6 +37,7 @@ from vtax.environments.console import plain_text
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.machine import Machine
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.units import format_bytes, parse_size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vtax.formats.model import Count, Finite, Strict, VerbRecord
 
@@ -51,15 +51,6 @@ class PlaceElasticity(Strict):
     high: float | None
 
 
-class PlaceSimulation(Strict):
-    """How well a queueing model of the load predicts the points below full speed."""
-
-    n: Count
-    mean_model_error_percent: float
-    """In percentage points of full performance, as in the next."""
-    worst_model_error_percent: float
-
-
 class PlaceLoad(Strict):
     """A load in an environment."""
 
@@ -75,8 +66,14 @@ class PlaceLoad(Strict):
     by_backend: tuple[PlaceElasticity, ...] = ()
     at_full_speed: dict[str, float | None]
     """The value of each predictor in the controls; None: not measured."""
-    simulation: PlaceSimulation | None = None
-    """None: too little was measured for a model."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_simulation(cls, given: Any) -> Any:
+        """Older runs have the error of a queueing model, which nothing uses."""
+        if isinstance(given, dict):
+            return {name: value for name, value in given.items() if name != "simulation"}
+        return given
 
 
 class PlaceHypothesis(Strict):

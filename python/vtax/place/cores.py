@@ -7,7 +7,6 @@ the user says which count as slow.
 from __future__ import annotations
 
 import contextlib
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,7 +47,6 @@ def cores(
         tuple(classes),
         _nodes(frozenset(cpu for each in classes for cpu in each.cpus), root),
         source,
-        platform.machine() == "aarch64",
         tuple(frozenset(cpu_numbers(each)) for each in found.siblings),
         found.sibling,
         found.notes,

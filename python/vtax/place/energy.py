@@ -1,5 +1,4 @@
-"""The power that this host draws, by counters of energy (RAPL) or its battery. This is measured,
-and no model.
+"""The power that this host draws, by counters of energy (RAPL) or its battery.
 
 Files: Documentation/power/powercap/powercap.rst, Documentation/ABI/testing/sysfs-class-power.
 """
@@ -13,13 +12,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax.analysis.power import EnergyReading, measured_watts
-
 ROOT = Path("/")
 LONGEST_S = 120.0
 """The smallest counters hold 2^32 times 15.3 uJ, which 500 W use in 131 s."""
 ABSENT = "no energy counters and no battery in use"
 REFUSED = "the energy counters may be read by root alone"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyReading:
+    """A counter of energy at a moment, as /sys/class/powercap has it."""
+
+    domain: str
+    """Its `name`, such as package-0."""
+    at_s: float
+    """The moment by the monotonic clock."""
+    energy_uj: int
+    max_energy_range_uj: int
+    """The value after which the counter begins at 0 again."""
+
+
+def measured_watts(before: EnergyReading, after: EnergyReading) -> float | None:
+    """The mean power between two readings of a domain; None where they are no such pair.
+
+    The counter may have begun again once in between, so it must be read often enough.
+    """
+    seconds = after.at_s - before.at_s
+    if seconds <= 0 or before.domain != after.domain:
+        return None
+    used = after.energy_uj - before.energy_uj
+    if used < 0:
+        used += before.max_energy_range_uj
+    return used / seconds / 1e6 if used >= 0 else None
 
 
 @dataclass(slots=True)

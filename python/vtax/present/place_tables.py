@@ -87,27 +87,6 @@ def elasticities(record: PlaceRecord) -> Rows:
     )
 
 
-def models(record: PlaceRecord) -> Rows:
-    """How well a queueing model predicts each load."""
-    rows = tuple(
-        (
-            load.environment, load.load, str(load.simulation.n),
-            significant(load.simulation.mean_model_error_percent, 2),
-            significant(load.simulation.worst_model_error_percent, 2),
-        )
-        for load in record.loads
-        if load.simulation is not None
-    )  # fmt: skip
-    return Rows(
-        "model",
-        "Queueing model",
-        "A model of service, link, guest and client, fed with the controls, predicts the points "
-        "below full speed: its error in points of percent of full performance.",
-        ("Environment", "Load", "Points", "Mean model error", "Worst model error"),
-        rows,
-    )
-
-
 def is_answered(record: PlaceRecord) -> bool:
     """Whether any predictor has a correlation."""
     tested = (*([record.hypothesis] if record.hypothesis else []), *record.rivals)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from vtax import __version__
 from vtax.analysis import place as analysis
-from vtax.analysis import place_hypothesis, place_simulation
+from vtax.analysis import place_hypothesis
 from vtax.analysis.place import FULL, SpeedRun
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.environments.capabilities import Link
@@ -182,9 +182,7 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
         """The record of what is known by now."""
         settings = self._settings
         runs = sorted(self._runs, key=self._place)
-        served = {name: getattr(load, "connections", 0) for name, load in settings.loads.items()}
-        customers = {name: count for name, count in served.items() if count}
-        loads = place_simulation.simulated(analysis.loads(runs), runs, customers)
+        loads = analysis.loads(runs)
         return PlaceRecord(
             vtax_version=__version__,
             command_line=settings.command_line,
@@ -386,8 +384,6 @@ def _run(task: _Task, pair: int, done: Done, seconds: int) -> SpeedRun:
         boot=done.boot,
         speed_obtained_percent=found.get(slow_core.OBTAINED) if slow else FULL,
         service_cpu=_share(found.get(service_threads.CPU)),
-        guest_cpu=_share(found.get(service_threads.GUEST)),
-        client_cpu=_share(found.get("client_cpu_percent")),
         run_delay=_share(found.get(service_threads.RUN_DELAY)),
         device_percent=found.get("link_percent"),
         wakeups_per_s=found.get(service_threads.WAKEUPS),

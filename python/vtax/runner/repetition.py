@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 from vtax.environments.agent import STDIN, Finished
 from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import Capability, Guests
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.workloads.base import Command, Metric
@@ -88,7 +89,8 @@ def run(
         line, folder, timeout_s = repetition.argv, repetition.folder, command.timeout_s
         where = workdir if command.in_user_folder else None
         if guests:
-            repetition.finished = guests.run(line, variables, folder, timeout_s, where)
+            asked = MachineCommand(line, variables, folder, timeout_s, where)
+            repetition.finished = guests.run(asked)
         else:
             ended = machine.run(line, variables, folder, timeout_s, workdir=where)
             repetition.finished = (ended,)

@@ -15,6 +15,7 @@ from vtax.environments.lab import nested
 from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.host import PATH, EmulatedHost
 from vtax.environments.lab.nested import Nested
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 
 HOST_TIMEOUT_S = 120.0
@@ -100,7 +101,7 @@ def _furnish(channel: Channel) -> None:
 
     agent = Agent(channel, PurePosixPath("/run/vtax"), lost, emulated_clock=True)
     argv = [f"/{BUSYBOX}", "sh", "-c", nested.furnish_script(f"/{BUSYBOX}")]
-    finished = agent.run(argv, PATH, "furnish", GUEST_TIMEOUT_S)
+    finished = agent.run(MachineCommand(argv, PATH, "furnish", GUEST_TIMEOUT_S))
     if finished.outcome.exit_code != 0:
         raise VtaxError("the nested guest's shell could not be installed")
 

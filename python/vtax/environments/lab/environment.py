@@ -12,7 +12,6 @@ from vtax.doctor.model import Check
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
     MachineLike,
-    PagingEnvironment,
     ProgramHost,
     allowed_cpus,
     cpu_count,
@@ -33,11 +32,9 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
 from vtax.environments.lab.checks import Installed
-from vtax.environments.lab.emulator import Emulated, shadow_obstacle
-from vtax.environments.lab.nested import Nested
+from vtax.environments.lab.configuration import LabConfiguration
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
-from vtax.workloads.base import MachineShape
 
 SMALLEST_GUEST_BYTES = 128 << 20
 HOST_BYTES = 512 << 20
@@ -47,12 +44,11 @@ MOST_GUESTS = 8
 MOST_ICOUNT = 10
 """QEMU's limit for the shift."""
 BUILTIN_AGENT = "/bin/vtax-agent"
-QCOW2_MAGIC = b"QFI\xfb"
 
 
 @register
 @dataclass(frozen=True, slots=True)
-class Lab(PagingEnvironment):
+class Lab(LabConfiguration):
     """A nested guest under stock KVM on an emulated AMD host, on x86-64 without KVM too."""
 
     name: ClassVar[str] = "lab"
@@ -81,19 +77,6 @@ class Lab(PagingEnvironment):
     }
     checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
 
-    nested_paging: bool = True
-    memory_bytes: int = (1280 + 256) << 20
-    smp: int = 1
-    guest: str = "host"
-    guest_memory_bytes: int = 256 << 20
-    guest_smp: int = 1
-    guests: int = 1
-    icount: int | None = None
-    kernel: Path | None = None
-    snapshot: bool = True
-    kept: Path | None = None
-    """For `guest=none`: a folder of this machine's that programs in the emulated host write."""
-
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         guests = _number("guests", options.get("guests", "1"), 1, MOST_GUESTS)
@@ -114,19 +97,8 @@ class Lab(PagingEnvironment):
             snapshot=_choice("snapshot", options.get("snapshot", "on"), {"on": True, "off": False}),
         )
 
-    @property
-    def kind(self) -> guest_initramfs.Kind:
-        return guest_initramfs.kind(self.guest)
-
-    def shape(self) -> MachineShape:
-        return MachineShape(self.guest_smp, self.guest_memory_bytes)
-
     def has_folder(self, folder: Path) -> bool:
         return self.kind == "host" and super(Lab, self).has_folder(folder)
-
-    def offered(self) -> frozenset[type[Capability]]:
-        # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
-        return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
 
     def host_cpus(self) -> int:
         # The emulated host has CPUs of its own besides those of the guests.
@@ -135,10 +107,8 @@ class Lab(PagingEnvironment):
     def with_paging(self, mode: PagingMode) -> Self:
         return replace(self, nested_paging=mode == "nested")
 
-    def paging_obstacle(self, mode: PagingMode) -> str | None:
-        return shadow_obstacle(qemu_program.program_version()) if mode == "shadow" else None
-
     def start_host(self, work: Path, cpus: Sequence[int], kept: Path | None) -> ProgramHost:
+        # Most commands start no lab: its modules cost 10 ms.
         from vtax.environments.lab.tree import Tree
 
         return Tree(replace(self, guest=guest_initramfs.NO_GUEST, guests=0, kept=kept), work, cpus)
@@ -170,53 +140,6 @@ class Lab(PagingEnvironment):
         return (
             f"nested guest under KVM ({paging}) on an emulated AMD host (QEMU TCG), "
             f"Linux {release}, {self.guest_smp} CPU, {format_bytes(self.guest_memory_bytes)}"
-        )
-
-    def asked(self) -> Mapping[str, Any]:
-        """Plain values that distinguish one saved lab from another."""
-        return {
-            "npt": self.nested_paging,
-            "mem": self.memory_bytes,
-            "smp": self.smp,
-            "guest": self.guest,
-            "guest_mem": self.guest_memory_bytes,
-            "guest_smp": self.guest_smp,
-            "guests": self.guests,
-            "icount": self.icount,
-            "kernel": str(self.kernel),
-        }
-
-    def files(self, parts: host_initramfs.Parts) -> Sequence[Path]:
-        """Every file that a saved lab is made of, including the code that makes it."""
-        image = [Path(self.guest)] if self.kind in ("disk", "initramfs") else []
-        return [*parts.files(), *image, *sorted(Path(__file__).parent.glob("*.py"))]
-
-    def nested(self, modules: tuple[str, ...]) -> Nested:
-        """The nested guests; `modules` are in their initramfs."""
-        return Nested(self.kind, self.guest_memory_bytes, self.guest_smp, modules)
-
-    def emulated(
-        self,
-        parts: host_initramfs.Parts,
-        modules: tuple[str, ...],
-        ram: Path | None = None,
-        saved: bool = False,
-    ) -> Emulated:
-        """The emulated host; the file `ram`, if given, has its memory."""
-        image = Path(self.guest) if self.kind == "disk" else None
-        return Emulated(
-            memory_bytes=self.memory_bytes,
-            smp=self.smp,
-            guests=self.guests,
-            icount=self.icount,
-            kernel=parts.kernel.kernel,
-            modules=modules,
-            view=self.view(),
-            image=image,
-            image_format=_image_format(image) if image else "raw",
-            ram=ram,
-            kept=self.kept,
-            saved=saved,
         )
 
 
@@ -266,10 +189,3 @@ def _number(key: str, text: str, least: int, most: int) -> int:
     if not text.isdecimal() or not least <= int(text) <= most:
         raise MisuseError(f"lab: {key}={text} must be a whole number from {least} to {most}")
     return int(text)
-
-
-def _image_format(image: Path) -> str:
-    # Named to QEMU, which must not guess the format: a guest could have written another format's
-    # header.
-    with image.open("rb") as file:
-        return "qcow2" if file.read(4) == QCOW2_MAGIC else "raw"

@@ -10,6 +10,7 @@ from typing import Any
 from vtax import foreign_json
 from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
 from vtax.environments.capabilities import Completed
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 from vtax.workloads.base import tail
 
@@ -41,7 +42,8 @@ class EmulatedHost:
 
         The caller has to look at the exit code.
         """
-        finished = self._agent.run(argv, environment, _FOLDER, timeout_s, leave=leave)
+        command = MachineCommand(argv, environment, _FOLDER, timeout_s, leave=leave)
+        finished = self._agent.run(command)
         out, err = (
             self._agent.pull(f"{_FOLDER}/{name}", _OUTPUT_BYTES).decode(errors="replace")
             for name in ("stdout", "stderr")

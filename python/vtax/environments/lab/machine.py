@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from vtax.clocks import Skew
 from vtax.environments import sandbox
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, given_input
+from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import (
     C,
     Files,
@@ -25,14 +28,12 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested
+from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.started import StartedHost
+from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
-
-if TYPE_CHECKING:
-    from vtax.clocks import Skew
-    from vtax.environments.lab.environment import Lab
 
 HALT_TIMEOUT_S = 3.0
 OUTPUT_BYTES = 64 << 20
@@ -42,10 +43,10 @@ _GUEST_PATH = "/bin:/usr/bin"
 """The PATH of a guest that has nothing but busybox."""
 
 
-class LabMachine:
+class LabMachine(MachineLike):
     """A `Machine` whose commands run in the nested guest; a context manager too."""
 
-    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, lab: LabConfiguration, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
@@ -68,62 +69,33 @@ class LabMachine:
     def pid(self) -> int:
         return self._started.emulator.pid
 
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        workdir: Path | None = None,
-        leave: bool = False,
-    ) -> Finished:
-        """Run a command in the first nested guest, with its output in `folder` below its writable
-        folder.
+    def execute(self, command: MachineCommand) -> Finished:
+        """Run a command in the first nested guest.
 
-        The command runs in `workdir`, a folder of this host's that the guest has; None: in
-        `folder`.
-
-        A guest without the host's tree gets the files in `folder` before, and its stdout and stderr
-        are fetched into it after. `leave`: what the command leaves running goes on.
+        A guest without the host's tree gets the files in the folder before, and its stdout and
+        stderr are fetched into it after.
         """
-        agent = self.guests[0]
+        agent, folder = self.guests[0], command.folder
         if not self._shares:
             self._push_inputs(agent, folder)
-        variables = self._variables(environment)
-        finished = agent.run(
-            argv,
-            variables,
-            folder,
-            timeout_s,
-            workdir,
-            self._output_limit(folder),
-            leave=leave,
-            stdin=given_input(self._work, folder),
-        )
+        asked = replace(command, environment=self._variables(command.environment))
+        finished = agent.run(asked, self._output_limit(folder), given_input(self._work, folder))
         if not self._shares:
             self._pull_outputs(agent, folder, folder)
         return finished
 
-    def run_everywhere(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        workdir: Path | None = None,
-    ) -> Sequence[Finished]:
+    def run_everywhere(self, command: MachineCommand) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
-        variables, limit = self._variables(environment), self._output_limit(folder)
-        asked = (argv, variables, folder, timeout_s, workdir, limit)
-        stdin = given_input(self._work, folder)
+        folder = command.folder
+        asked = replace(command, environment=self._variables(command.environment))
+        limit, stdin = self._output_limit(folder), given_input(self._work, folder)
         # Each guest has its own channel, so each gets a thread.
         pool = ThreadPoolExecutor(len(self.guests))
         if not self._shares:
             for guest in self.guests:
                 self._push_inputs(guest, folder)
         try:
-            running = [pool.submit(guest.run, *asked, stdin=stdin) for guest in self.guests]
+            running = [pool.submit(guest.run, asked, limit, stdin) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
             # After Ctrl-C the threads go on until the machine, and with it their channels, is

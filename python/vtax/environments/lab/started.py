@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vtax import cache
 from vtax.environments import sandbox
@@ -16,6 +15,7 @@ from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.channel import Channel
 from vtax.environments.lab import boot, host_initramfs, snapshot, traces
+from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
@@ -23,9 +23,6 @@ from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 from vtax.formats.files import write_atomic
 from vtax.formats.scratch import scratch
-
-if TYPE_CHECKING:
-    from vtax.environments.lab.environment import Lab
 
 NUDGE_S = 5.0
 """QEMU 7.2 now and then leaves the timer's interrupt pending (IRR of the local APIC has it) while a
@@ -38,7 +35,7 @@ class StartedHost:
     VtaxError when it does not come up.
     """
 
-    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, lab: LabConfiguration, work: Path, cpus: Sequence[int]) -> None:
         self._lab = lab
         self._held = contextlib.ExitStack()
         saved: Snapshot | None = None
@@ -134,7 +131,7 @@ def _lost_host(emulator: Emulator, what: str) -> MachineLostError:
 
 
 def _boot(
-    lab: Lab, emulator: Emulator, agent: Agent, built: host_initramfs.HostFiles
+    lab: LabConfiguration, emulator: Emulator, agent: Agent, built: host_initramfs.HostFiles
 ) -> boot.Hellos:
     hello = agent.hello(boot.HOST_TIMEOUT_S)
     host = EmulatedHost(agent)
@@ -144,7 +141,7 @@ def _boot(
 
 
 def _saved(
-    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int]
+    lab: LabConfiguration, parts: host_initramfs.Parts, cpus: Sequence[int]
 ) -> tuple[Snapshot, float | None]:
     """The snapshot of this lab, and how long it took to make if it was made now."""
     store = Store()
@@ -169,7 +166,7 @@ def _saved(
     return found, time.monotonic() - begin
 
 
-def _attempts(lab: Lab) -> int:
+def _attempts(lab: LabConfiguration) -> int:
     """How often to try a boot that does not come up.
 
     If vtax's own guest does not boot, that is the emulator's fault: now and then it loses an
@@ -180,7 +177,11 @@ def _attempts(lab: Lab) -> int:
 
 
 def _make(
-    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int], store: Store, folder: Path
+    lab: LabConfiguration,
+    parts: host_initramfs.Parts,
+    cpus: Sequence[int],
+    store: Store,
+    folder: Path,
 ) -> None:
     """Boot an emulated host up to its guests and save it in `folder`."""
     built = host_initramfs.build(parts, lab.guest, lab.nested_paging)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from vtax.environments import sandbox
 from vtax.environments.agent import STDIN, Finished, given_input
+from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.emulator import KEPT
 from vtax.environments.lab.started import StartedHost
-
-if TYPE_CHECKING:
-    from vtax.environments.lab.environment import Lab
+from vtax.environments.machine_command import MachineCommand
 
 ROOT = PurePosixPath("/run/vtax/root")
 LAYER = PurePosixPath("/run/vtax/layer")
@@ -31,7 +30,7 @@ class Tree:
     are from guests (docs/security.md).
     """
 
-    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, lab: LabConfiguration, work: Path, cpus: Sequence[int]) -> None:
         self.output = work / OUTPUT
         self.output.mkdir(mode=0o700)
         if lab.kept is not None:
@@ -61,7 +60,8 @@ class Tree:
         if stdin is not None:
             (self.output / STDIN).write_bytes(stdin)
         name = given_input(self.output.parent, OUTPUT)
-        return self._started.agent.run(line, environment, OUTPUT, timeout_s, stdin=name)
+        command = MachineCommand(line, environment, OUTPUT, timeout_s)
+        return self._started.agent.run(command, stdin=name)
 
     def kill(self) -> None:
         """End the host and all that is in it."""

@@ -1,7 +1,8 @@
 """What evaluates the points of a sweep: processes on this machine, or an existing Dask cluster.
 
-Both take futures. A point's result comes back as a value also when the point failed, so that an
-error of a future means that a worker was lost.
+Both give futures. A point's result comes back as a value also when the point failed, so that an
+error of a future means that a worker was lost. Dask's own local cluster is not used on one machine:
+anybody who reaches its ports, as every user of the machine does, can run code as the user of vtax.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import math
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 """Time for the scheduler to answer, and for a first worker to appear."""
-WORKERLESS_S = 60.0
-"""A cluster without any worker for this long has lost them for good."""
 CLOSE_S = 10.0
-WAIT_S = 0.5
-COUNT_EVERY_S = 2.0
 PER_WORKER = 3
-"""Points handed over per worker: enough that none waits, few enough to stay small."""
+"""Points handed over per process here: enough that none waits, few enough to stay small."""
+AT_ONCE = 4000
+"""Points handed over to a cluster, whose size may change: enough for a thousand threads."""
 TRIES = 2
 """Tries of a point by itself, after the death of a worker that may have computed it."""
 DIED = "the worker died while it computed this point, each time"
@@ -60,42 +58,33 @@ def running(scheduler: str | None, processes: int, evaluate: Evaluate) -> Iterat
 class Workers(abc.ABC):
     """Takes points and returns their results."""
 
+    most: int
+    """How many points are handed over at a time."""
+
     def evaluated(self, points: Iterable[Point]) -> Iterator[tuple[Point, Finished]]:
         """Each point with its result, as they finish.
 
-        Raises VtaxError when all workers are lost.
+        Raises VtaxError when the scheduler is lost.
         """
         left = iter(points)
         under_way: dict[Future[Finished], Point] = {}
         done: queue.SimpleQueue[Future[Finished]] = queue.SimpleQueue()
         while True:
-            for point in itertools.islice(left, max(0, self._capacity() - len(under_way))):
+            for point in itertools.islice(left, self.most - len(under_way)):
                 future = self._submit(point)
                 under_way[future] = point
                 future.add_done_callback(done.put)
             if not under_way:
                 return
-            try:
-                future = done.get(timeout=WAIT_S)
-            except queue.Empty:
-                self._check()
-                continue
+            future = done.get()
             point = under_way.pop(future)
             yield point, self._finished(point, future)
-
-    @abc.abstractmethod
-    def _capacity(self) -> int:
-        """How many points to hand over at a time."""
 
     @abc.abstractmethod
     def _submit(self, point: Point) -> Future[Finished]: ...
 
     @abc.abstractmethod
     def _finished(self, point: Point, future: Future[Finished]) -> Finished: ...
-
-    @abc.abstractmethod
-    def _check(self) -> None:
-        """Raise VtaxError when no further point can finish."""
 
 
 class _Local(Workers):
@@ -105,13 +94,11 @@ class _Local(Workers):
     def __init__(self, processes: int, work: Work) -> None:
         self._processes, self._work = processes, work
         self._pool = Pool(processes)
+        self.most = PER_WORKER * processes
 
     def close(self) -> None:
         """End the processes."""
         self._pool.close()
-
-    def _capacity(self) -> int:
-        return PER_WORKER * self._processes
 
     def _submit(self, point: Point) -> Future[Finished]:
         try:
@@ -135,25 +122,15 @@ class _Local(Workers):
                 return pool.submit(self._work, point).result()
         return Finished((), DIED, None)
 
-    def _check(self) -> None: ...
-
 
 class _Cluster(Workers):
-    """A Dask cluster. When a worker dies, the scheduler tries its point again."""
+    """A Dask cluster, which divides points among its workers, tries those of a worker that died
+    again, and waits while there are no workers."""
+
+    most = AT_ONCE
 
     def __init__(self, client: Client, work: Work) -> None:
-        self._client, self._work = client, work
-        self._executor = client.get_executor(pure=False)
-        self._seen_worker = time.monotonic()
-        self._counted = -math.inf
-        self._workers = 1
-
-    def _capacity(self) -> int:
-        # Workers come and go, but asking for each point would cost more than it gains.
-        if time.monotonic() - self._counted > COUNT_EVERY_S:
-            self._counted = time.monotonic()
-            self._workers = max(1, self._threads())
-        return PER_WORKER * self._workers
+        self._executor, self._work = client.get_executor(pure=False), work
 
     def _submit(self, point: Point) -> Future[Finished]:
         future: Future[Finished] = self._executor.submit(self._work, point)
@@ -163,26 +140,16 @@ class _Cluster(Workers):
         from distributed import KilledWorker
 
         if future.cancelled():
-            raise _lost("the Dask scheduler dropped the points that were under way")
+            raise VtaxError(
+                "the Dask scheduler is gone, and with it the points that were under way",
+                "what was finished is kept: continue with --resume",
+            )
         try:
             return future.result()
         except KilledWorker:
             return Finished((), DIED, None)
         except Exception as error:
             return Finished((), reason(error), None)
-
-    def _check(self) -> None:
-        now = time.monotonic()
-        if self._client.status == "running" and self._threads():
-            self._seen_worker = now
-        elif self._client.status == "closed" or now - self._seen_worker > WORKERLESS_S:
-            raise _lost("the Dask cluster has no scheduler or no workers any more")
-
-    def _threads(self) -> int:
-        try:
-            return sum(self._client.nthreads().values())
-        except (OSError, ValueError):
-            return 0
 
 
 @contextlib.contextmanager
@@ -262,10 +229,6 @@ def reason(error: BaseException) -> str:
         return text
     name = type(error).__name__
     return f"{name}: {text}" if text else name
-
-
-def _lost(message: str) -> VtaxError:
-    return VtaxError(message, "what was finished is kept: continue with --resume")
 
 
 @contextlib.contextmanager

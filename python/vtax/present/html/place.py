@@ -46,7 +46,6 @@ def page(record: PlaceRecord) -> Page:
         (
             place_tables.elasticities(record),
             place_tables.hypothesis(record),
-            *([models] if (models := place_tables.models(record)).rows else []),
             place_tables.emulation(record),
             *(place_tables.points(record, number) for number in range(len(specs))),
             place_tables.environments(record),

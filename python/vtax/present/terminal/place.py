@@ -27,7 +27,6 @@ def parts(record: PlaceRecord) -> list[RenderableType]:
         *(place_tables.points(record, number) for number in range(len(record.environments))),
         place_tables.elasticities(record),
         *([place_tables.hypothesis(record)] if place_tables.is_answered(record) else []),
-        place_tables.models(record),
         place_tables.environments(record),
     ]
     for rows in shown:

@@ -19,10 +19,7 @@ from vtax.formats.plan import cpu_list
 from vtax.present.format import one_line, plural, signed, significant
 from vtax.present.terminal.tables import note, table, title
 
-HEADINGS = (
-    "advice", "role", "guest", "thread", "tid", "CPU %", "expected loss %", "model W now",
-    "model W then",
-)  # fmt: skip
+HEADINGS = ("advice", "role", "guest", "thread", "tid", "CPU %", "expected loss %")
 INTERRUPT_HEADINGS = ("interrupt", "name", "guest", "CPUs now", "CPUs planned", "reason")
 NOBODY = "no thread of this machine works for a guest"
 _STYLES = {"slow": "green", "fast": "yellow", "unknown": "dim"}
@@ -84,8 +81,6 @@ def _one(each: Advised) -> dict[str, Any]:
         "cpu_percent": None if thread.cpu is None else 100.0 * thread.cpu,
         "cpus": cpu_list(thread.cpus) or None,
         "planned_cpus": cpu_list(each.cpus) or None,
-        "model_watts_now": each.model_watts_now,
-        "model_watts": each.model_watts,
     }
 
 
@@ -103,16 +98,10 @@ def _interrupt(each: AdvisedInterrupt) -> dict[str, Any]:
 
 
 def _plan(answer: Answer) -> dict[str, Any]:
-    plan = answer.advice.plan
     return {
         "file": answer.plan_file,
         "threads": len(answer.advice.planned),
         "interrupts": len(planned(answer.interrupts)),
-        "method": plan.method,
-        "gap_percent": plan.gap_percent,
-        "model_watts_now": plan.dynamic_model_watts_before,
-        "model_watts": plan.dynamic_model_watts,
-        "more_performance_per_model_watt_percent": answer.advice.more_per_model_watt_percent,
     }
 
 
@@ -154,8 +143,6 @@ def _row(each: Advised) -> Sequence[str | Text]:
         str(thread.tid),
         _short(cpu),
         _loss(found),
-        _short(each.model_watts_now),
-        _short(each.model_watts),
     )
 
 
@@ -184,30 +171,21 @@ def _short(value: float | None) -> str:
 
 def _power(answer: Answer) -> list[RenderableType]:
     if answer.no_watts is not None:
-        return [note(f"power of this host: not measured: {answer.no_watts}; the table has a model")]
+        return [note(f"power of this host: not measured: {answer.no_watts}")]
     drawn = ", ".join(f"{name} {watts:.3g} W" for name, watts in answer.measured_watts.items())
-    return [note(f"this host draws, measured: {drawn}; of threads there is only a model")]
+    return [note(f"this host draws, measured: {drawn}")]
 
 
 def _moves(answer: Answer) -> list[RenderableType]:
-    advice, plan = answer.advice, answer.advice.plan
+    advice = answer.advice
     if advice.cores.supposed:
         return []
-    moved = sum(each.thread.id in plan.moved for each in advice.threads)
+    moved = sum(each.thread.id in advice.plan.moved for each in advice.threads)
     kept = len(advice.planned) - moved
     text = f"plan: {plural(moved, 'thread')} to other cores"
     text += f", {kept} kept to the fast ones they may use" if kept else ""
     interrupts = len(planned(answer.interrupts))
     text += f", {plural(interrupts, 'interrupt')} to fast ones" if interrupts else ""
-    text += (
-        f"; all threads draw {plan.dynamic_model_watts:.3g} W instead of"
-        f" {plan.dynamic_model_watts_before:.3g} W (model)"
-    )
-    if (more := advice.more_per_model_watt_percent) is not None and moved:
-        text += f", performance per watt {more:+.2g} % at least (model)"
-    if plan.method == "heuristic":
-        gap = plan.gap_percent
-        text += "; not proven best" + ("" if gap is None else f", at most {gap:.2g} % from it")
     written = [] if answer.plan_file is None else [
         note(f"written: {answer.plan_file}; try it: vtax place apply --plan {answer.plan_file}")
     ]  # fmt: skip

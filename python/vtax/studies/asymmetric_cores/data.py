@@ -10,10 +10,12 @@ import polars as pl
 
 from vtax.analysis import place, place_hypothesis
 from vtax.analysis.place import FULL
-from vtax.analysis.place_simulation import STRETCHED
 from vtax.formats.place import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
 from vtax.studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEMU, SLOW_GUEST, SPECS
 from vtax.studies.rule import Missing
+
+STRETCHED = ("cpufreq", "core-type")
+"""Back ends on which the same work takes more CPU seconds."""
 
 
 @dataclass(frozen=True, eq=False)

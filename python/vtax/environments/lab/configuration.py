@@ -1,0 +1,104 @@
+"""The configuration of a lab: its emulated host and the guests in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtax.environments import qemu_program
+from vtax.environments.base import PagingEnvironment
+from vtax.environments.capabilities import Capability, GuestPage, PagingMode, Switch
+from vtax.environments.lab import guest_initramfs, host_initramfs
+from vtax.environments.lab.emulator import Emulated, shadow_obstacle
+from vtax.environments.lab.nested import Nested
+from vtax.workloads.base import MachineShape
+
+QCOW2_MAGIC = b"QFI\xfb"
+
+
+@dataclass(frozen=True)
+class LabConfiguration(PagingEnvironment):
+    """What a spec of the environment `lab` says, without how a machine is started from it."""
+
+    nested_paging: bool = True
+    memory_bytes: int = (1280 + 256) << 20
+    smp: int = 1
+    guest: str = "host"
+    guest_memory_bytes: int = 256 << 20
+    guest_smp: int = 1
+    guests: int = 1
+    icount: int | None = None
+    kernel: Path | None = None
+    snapshot: bool = True
+    kept: Path | None = None
+    """For `guest=none`: a folder of this machine's that programs in the emulated host write."""
+
+    @property
+    def kind(self) -> guest_initramfs.Kind:
+        return guest_initramfs.kind(self.guest)
+
+    def shape(self) -> MachineShape:
+        return MachineShape(self.guest_smp, self.guest_memory_bytes)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
+        return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
+
+    def paging_obstacle(self, mode: PagingMode) -> str | None:
+        return shadow_obstacle(qemu_program.program_version()) if mode == "shadow" else None
+
+    def asked(self) -> Mapping[str, Any]:
+        """Plain values that distinguish one saved lab from another."""
+        return {
+            "npt": self.nested_paging,
+            "mem": self.memory_bytes,
+            "smp": self.smp,
+            "guest": self.guest,
+            "guest_mem": self.guest_memory_bytes,
+            "guest_smp": self.guest_smp,
+            "guests": self.guests,
+            "icount": self.icount,
+            "kernel": str(self.kernel),
+        }
+
+    def files(self, parts: host_initramfs.Parts) -> Sequence[Path]:
+        """Every file that a saved lab is made of, including the code that makes it."""
+        image = [Path(self.guest)] if self.kind in ("disk", "initramfs") else []
+        return [*parts.files(), *image, *sorted(Path(__file__).parent.glob("*.py"))]
+
+    def nested(self, modules: tuple[str, ...]) -> Nested:
+        """The nested guests; `modules` are in their initramfs."""
+        return Nested(self.kind, self.guest_memory_bytes, self.guest_smp, modules)
+
+    def emulated(
+        self,
+        parts: host_initramfs.Parts,
+        modules: tuple[str, ...],
+        ram: Path | None = None,
+        saved: bool = False,
+    ) -> Emulated:
+        """The emulated host; the file `ram`, if given, has its memory."""
+        image = Path(self.guest) if self.kind == "disk" else None
+        return Emulated(
+            memory_bytes=self.memory_bytes,
+            smp=self.smp,
+            guests=self.guests,
+            icount=self.icount,
+            kernel=parts.kernel.kernel,
+            modules=modules,
+            view=self.view(),
+            image=image,
+            image_format=_image_format(image) if image else "raw",
+            ram=ram,
+            kept=self.kept,
+            saved=saved,
+        )
+
+
+def _image_format(image: Path) -> str:
+    # Named to QEMU, which must not guess the format: a guest could have written another format's
+    # header.
+    with image.open("rb") as file:
+        return "qcow2" if file.read(4) == QCOW2_MAGIC else "raw"
