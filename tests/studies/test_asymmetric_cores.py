@@ -18,6 +18,7 @@ from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, vtax, without_root
 from tested_machines import checked
+from vtax.cli.study import installed
 from vtax.environments import build
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
@@ -28,13 +29,13 @@ from vtax.runner import service_domain
 from vtax.runner.place import Settings
 from vtax.runner.runner import Listener
 from vtax.runner.service_domain import Backend
-from vtax.studies import registry
-from vtax.studies.asymmetric_cores import STUDY, claims, measure
-from vtax.studies.asymmetric_cores import data as m
-from vtax.studies.asymmetric_cores.claims import RULES, agreed, less, near
-from vtax.studies.asymmetric_cores.data import Data, Interval
-from vtax.studies.asymmetric_cores.outcome import made
-from vtax.studies.asymmetric_cores.setup import (
+from vtax.workloads.loads.registry import LOADS
+from vtax_studies.asymmetric_cores import STUDY, claims, measure
+from vtax_studies.asymmetric_cores import data as m
+from vtax_studies.asymmetric_cores.claims import RULES, agreed, less, near
+from vtax_studies.asymmetric_cores.data import Data, Interval
+from vtax_studies.asymmetric_cores.outcome import made
+from vtax_studies.asymmetric_cores.setup import (
     FIGURES,
     FULL,
     LOWEST,
@@ -47,13 +48,12 @@ from vtax.studies.asymmetric_cores.setup import (
     VDE,
     CoresPlan,
 )
-from vtax.studies.counting import Counting
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
-from vtax.workloads.loads.registry import LOADS
+from vtax_studies.counting import Counting
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.model import Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 NOISY = 0.25
@@ -78,7 +78,7 @@ def changed(load: str, **fields: Any) -> Data:
 
 
 def test_it_is_registered_by_its_name_with_a_hyphen() -> None:
-    assert registry.find("asymmetric-cores") is STUDY
+    assert installed()["asymmetric-cores"] is STUDY
     assert STUDY.found == "Found (measured)"
 
 

@@ -16,15 +16,15 @@ import atlas_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from vtax.present.terminal.tables import plain
-from vtax.studies.atlas import STUDY, claims, claims_tuning
-from vtax.studies.atlas.data import Data
-from vtax.studies.atlas.outcome import made
-from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
+from vtax_studies.atlas import STUDY, claims, claims_tuning
+from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.outcome import made
+from vtax_studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.model import Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 RULES = (*claims_tuning.RULES, *claims.RULES)
 

@@ -21,12 +21,12 @@ import hpcc_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from vtax.present.terminal.tables import plain
-from vtax.studies.files import write
-from vtax.studies.hpcc import STUDY
-from vtax.studies.hpcc.claims import RULES
-from vtax.studies.hpcc.data import Data
-from vtax.studies.hpcc.outcome import made
-from vtax.studies.hpcc.setup import (
+from vtax_studies.files import write
+from vtax_studies.hpcc import STUDY
+from vtax_studies.hpcc.claims import RULES
+from vtax_studies.hpcc.data import Data
+from vtax_studies.hpcc.outcome import made
+from vtax_studies.hpcc.setup import (
     CPU,
     FIGURES,
     LARGE_TABLE,
@@ -37,10 +37,10 @@ from vtax.studies.hpcc.setup import (
     UML,
     WALL,
 )
-from vtax.studies.html import write_report
-from vtax.studies.model import Basis, Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
+from vtax_studies.html import write_report
+from vtax_studies.model import Basis, Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 
 @pytest.fixture(scope="module")

@@ -26,17 +26,17 @@ from vtax.environments.qemu_arm64 import boot_files
 from vtax.errors import VtaxError
 from vtax.present.terminal.tables import plain
 from vtax.record.recorder import PROGRAM
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
-from vtax.studies.vrtprof import STUDY
-from vtax.studies.vrtprof import data as m
-from vtax.studies.vrtprof.claims import RULES
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import (
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
+from vtax_studies.vrtprof import STUDY
+from vtax_studies.vrtprof import data as m
+from vtax_studies.vrtprof.claims import RULES
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.outcome import made
+from vtax_studies.vrtprof.setup import (
     EMULATED,
     FIGURES,
     HARDWARE,

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 
 import vrtprof_data
-from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.vrtprof import data as m
-from vtax.studies.vrtprof.claims import RULES
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.emulated import SPEC
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, EMULATED_SETTINGS
+from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.vrtprof import data as m
+from vtax_studies.vrtprof.claims import RULES
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.emulated import SPEC
+from vtax_studies.vrtprof.outcome import made
+from vtax_studies.vrtprof.setup import EMULATED, EMULATED_SETTINGS
 
 OVERHEADS = (
     "overhead-paper-interval-emulated",

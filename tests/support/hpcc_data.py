@@ -10,9 +10,9 @@ import order_data
 from comparison_data import sample
 from vtax.analysis.order_drift import Observation
 from vtax.formats.model import Sample
-from vtax.studies.hpcc.data import Data, Place
-from vtax.studies.hpcc.outcome import made
-from vtax.studies.hpcc.setup import (
+from vtax_studies.hpcc.data import Data, Place
+from vtax_studies.hpcc.outcome import made
+from vtax_studies.hpcc.setup import (
     CPU,
     HPL,
     HPL_TIME,
@@ -23,7 +23,7 @@ from vtax.studies.hpcc.setup import (
     UML,
     WALL,
 )
-from vtax.studies.model import Outcome, StudyOptions
+from vtax_studies.model import Outcome, StudyOptions
 
 MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
 TABLES = {200: 1 << 15, 400: 1 << 17, 2048: 1 << 22}

@@ -14,10 +14,10 @@ import polars as pl
 
 import recording_data
 from vtax.analysis.intervals import load
-from vtax.studies.model import Outcome, StudyOptions
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
+from vtax_studies.model import Outcome, StudyOptions
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.outcome import made
+from vtax_studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "vrtprof-arm64"
 
