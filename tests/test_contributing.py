@@ -104,15 +104,24 @@ class Shouting:
 '''
 STUDIES = ROOT / "studies"
 STUDY = """\
-from vtax_studies.model import Claim, Outcome, Study, Verdict
+from vtax_studies.model import Parts, Study, StudyData
+from vtax_studies.rule import Judgement, Rule
 
 
-def run(options, progress):
-    claim = Claim("sky", "1", "the sky is blue", "blue", "blue", Verdict.HOLDS, "seen")
-    return Outcome([claim], [], [], {}, [])
+def look(data):
+    return Judgement("blue", True, "seen")
 
 
-STUDY = Study("sky", "the sky", "The sky", "A paper of the sky", run)
+STUDY = Study("sky", "the sky", "The sky", "A paper of the sky", module=__name__)
+PARTS = Parts(
+    measure=lambda options, progress: StudyData(),
+    rules=[Rule("sky", "1", "the sky is blue", "blue", look)],
+    figures={},
+    tables=(),
+    setup=lambda data, options: (),
+    cautions=lambda data: (),
+    quick="nothing is quicker",
+)
 """
 VERB = '''\
 def hello() -> None:

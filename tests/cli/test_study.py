@@ -18,8 +18,8 @@ from vtax import plugins
 from vtax.cli import study
 from vtax.errors import VtaxError
 from vtax_studies.dav2m import STUDY
-from vtax_studies.dav2m.outcome import made
 from vtax_studies.dav2m.setup import FIGURES
+from vtax_studies.driver import made
 from vtax_studies.files import to_json, write
 from vtax_studies.model import StudyOptions
 
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
-    outcome = made(study_data.data(), StudyOptions(figure=figure))
+    outcome = made(STUDY, study_data.data(), StudyOptions(figure=figure))
     assert [drawn.number for drawn in outcome.figures] in ([figure], ["S"], [])
     assert any(f"--figure {figure}" in caution for caution in outcome.cautions)
     json.loads(to_json(STUDY, outcome))

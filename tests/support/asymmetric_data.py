@@ -134,5 +134,5 @@ def data(
     return Data(
         joined([record(name, loads, rounds) for name in environments]),
         joined([slow_guest] if slow_guest else []),
-        {name: REASON for name in (VDE, QEMU, TAP) if name not in environments},
+        left_out={name: REASON for name in (VDE, QEMU, TAP) if name not in environments},
     )

@@ -71,5 +71,5 @@ def data(edges: Mapping[str, int] = EDGES, runs: int = 5) -> Data:
             if each.spec == place.spec
         },
         tune.equivalence(own, moved, tune_data.MARGIN),
-        {place: LEFT_OUT for place in PLACES if place.kernel == TCG},
+        left_out={place.name: LEFT_OUT for place in PLACES if place.kernel == TCG},
     )

@@ -10,8 +10,9 @@ import order_data
 from comparison_data import sample
 from vtax.analysis.order_drift import Observation
 from vtax.formats.model import Sample
+from vtax_studies.driver import made
+from vtax_studies.hpcc import STUDY
 from vtax_studies.hpcc.data import Data, Place
-from vtax_studies.hpcc.outcome import made
 from vtax_studies.hpcc.setup import (
     CPU,
     HPL,
@@ -60,7 +61,7 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
         name: Place(f"the spec of {name}", f"a {name}", name != NATIVE, steps_s=2e-6)
         for name in SPEEDS
     }
-    return Data(places, observations, samples, {"QEMU, KVM": NO_KVM})
+    return Data(places, observations, samples, left_out={"QEMU, KVM": NO_KVM})
 
 
 def _values(
@@ -83,4 +84,4 @@ def _values(
 
 
 def outcome() -> Outcome:
-    return made(data(), StudyOptions(), MACHINE)
+    return made(STUDY, data(), StudyOptions(), MACHINE)

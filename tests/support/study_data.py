@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from vtax_studies.dav2m import STUDY
 from vtax_studies.dav2m.data import Data
-from vtax_studies.dav2m.outcome import made
 from vtax_studies.dav2m.setup import (
     CHOICES,
     EXIT_FACTORS,
@@ -20,6 +20,7 @@ from vtax_studies.dav2m.setup import (
     SURVEYED,
     TLB_FACTORS,
 )
+from vtax_studies.driver import made
 from vtax_studies.model import Outcome, StudyOptions
 
 WINDOWS = 120
@@ -228,4 +229,4 @@ def data(**replaced: pl.DataFrame) -> Data:
 
 def outcome() -> Outcome:
     """The study of the made-up data."""
-    return made(data(), StudyOptions())
+    return made(STUDY, data(), StudyOptions())

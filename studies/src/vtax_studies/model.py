@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from vtax.present.html.plotting import Figure
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from vtax_studies.rule import Rule
 
 
 class Verdict(StrEnum):
@@ -125,16 +128,60 @@ Progress = Callable[[int, int, str], None]
 """Called with the steps done, the steps in all and the name of the last step."""
 
 
+@dataclass(frozen=True, eq=False)
+class StudyData:
+    """What a study measured or simulated; claims, figures and tables are functions of it."""
+
+    left_out: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """What could not be measured, such as an environment, and why."""
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """The frames to write as Parquet, by the names of their files."""
+        return {}
+
+    def without_emulation(self) -> Self | None:
+        """The data without what ran on an emulated processor.
+
+        None where nothing was emulated, or where each rule says itself that it was.
+        """
+        return None
+
+
+D = TypeVar("D", bound=StudyData)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[D]):
+    """What a study is made of; `vtax_studies.driver` puts it together."""
+
+    measure: Callable[[StudyOptions, Progress], D]
+    """Measures what the options ask for. Raises VtaxError where nothing can be measured."""
+    rules: Sequence[Rule[D]]
+    figures: Mapping[str, Callable[[D], StudyFigure]]
+    """The maker of each figure. Makers raise Missing where the data lack what they need."""
+    tables: Sequence[Callable[[D], StudyTable]]
+    setup: Callable[[D, StudyOptions], Iterable[tuple[str, str]]]
+    """How the study was made, for the reader."""
+    cautions: Callable[[D], Iterable[str]]
+    """What a reader must know before believing any of the results."""
+    quick: str
+    """What --quick leaves of the study."""
+    alone: str = "no other is drawn"
+    """What --figure leaves of the study."""
+
+
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What an entry point of the group `vtax.studies` names."""
+    """The declaration that an entry point of the group `vtax.studies` names."""
 
     name: str
     about: str
     """What `vtax study --help` says about it."""
     title: str
     paper: str
-    run: Callable[[StudyOptions, Progress], Outcome]
+    module: str
+    """The module with the study's `PARTS`. It is imported when the study runs: `--help` need not
+    wait for it."""
     figures: Sequence[str] = ()
     """The numbers that `--figure` knows."""
     modelled: bool = False
@@ -144,6 +191,11 @@ class Study:
     def found(self) -> str:
         """The heading of the values found."""
         return "Found (model)" if self.modelled else "Found (measured)"
+
+    def parts(self) -> Parts[Any]:
+        """The parts of the study."""
+        parts: Parts[Any] = import_module(self.module).PARTS
+        return parts
 
     def conduct(
         self,
@@ -160,7 +212,6 @@ class Study:
         Raises MisuseError for a figure that the study does not have, VtaxError when nothing can be
         measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
         """
-        # `vtax study --help` reads the declaration only, so it need not wait for the rest.
         from vtax_studies.driver import conduct
 
         options = StudyOptions(quick, figure, seed, folder)

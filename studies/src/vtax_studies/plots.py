@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vtax.present.format import signed
+from vtax.present.format import signed, significant
 from vtax.present.html.plotting import Plot, base_layout, label
 
 BAR_PX = 16
@@ -148,6 +148,11 @@ def _bar(categories: Sequence[str], one: Series) -> Plot:
         },
         "hovertemplate": "%{y}: %{text}<extra>" + label(one.look.name) + "</extra>",
     }
+
+
+def value_text(value: float | None) -> str:
+    """Three digits of a value; empty where it is not known."""
+    return "" if value is None else significant(value, 3)
 
 
 def line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,10 +13,18 @@ from vtax_studies.model import Basis, Claim, Verdict
 D = TypeVar("D")
 """The data of a study."""
 T = TypeVar("T")
+C = TypeVar("C", bound=Sized)
 
 
 class Missing(Exception):
     """Raised when what a claim or figure needs was not found; the text says why."""
+
+
+def some(found: C, why: str = "nothing was measured") -> C:
+    """`found`, if there is anything in it. Raises Missing otherwise."""
+    if not found:
+        raise Missing(why)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,7 @@ Everything here is measured on this machine; this package judges and draws.
 from __future__ import annotations
 
 from vtax_studies.asymmetric_cores.setup import FIGURES
-from vtax_studies.model import Outcome, Progress, Study, StudyOptions
-
-
-def _run(options: StudyOptions, progress: Progress) -> Outcome:
-    from vtax_studies.asymmetric_cores.outcome import run
-
-    return run(options, progress)
-
+from vtax_studies.model import Study
 
 STUDY = Study(
     name="asymmetric-cores",
@@ -21,6 +14,6 @@ STUDY = Study(
     title="What guests lose when the threads that serve them are on slow cores",
     paper="Towards Better Performance Per Watt in Virtual Environments on Asymmetric Single-ISA "
     "Multi-core Systems",
-    run=_run,
+    module="vtax_studies.asymmetric_cores.parts",
     figures=FIGURES,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -13,19 +13,31 @@ from vtax.analysis.place import FULL
 from vtax.analysis.place_simulation import STRETCHED
 from vtax.formats.place import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
 from vtax_studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEMU, SLOW_GUEST, SPECS
-from vtax_studies.rule import Missing
+from vtax_studies.model import StudyData
+from vtax_studies.rule import Missing, some
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Data(StudyData):
     """What `vtax place measure` measured."""
 
     served: PlaceRecord | None
     """All environments with slow service threads; None: nothing was measured."""
     slow_guest: PlaceRecord | None = None
     """The CPU-bound load with slow vCPUs: what the paper did for SPEC."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Environments and loads without results, and why."""
+
+    def records(self) -> list[PlaceRecord]:
+        """The records of what was measured."""
+        return [each for each in (self.served, self.slow_guest) if each is not None]
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """A row for each point of each load, with slow service threads and with slow vCPUs."""
+        rows = [
+            row
+            for slowed, record in (("service", self.served), ("vCPUs", self.slow_guest))
+            for row in (_rows(slowed, record.loads) if record else ())
+        ]
+        return {"points": pl.DataFrame(rows, infer_schema_length=None)}
 
     def load(self, name: str, load: str) -> PlaceLoad:
         """A load in the environment that the study calls `name`. Raises Missing if it has no slow
@@ -46,14 +58,12 @@ class Data:
             for each in every
             if (each.environment, each.load) == (spec, load) and is_slowed(each)
         }
-        if not found:
-            raise Missing(self._why(load, *(SPECS if self.served is None else ())))
-        return found
+        return some(found, self._why(load, *(SPECS if self.served is None else ())))
 
     def without_emulation(self) -> Data | None:
         """The data without what ran on an emulated processor; None where nothing was emulated."""
-        records = [each for each in (self.served, self.slow_guest) if each is not None]
-        if not any(EMULATED in each.description for one in records for each in one.environments):
+        every = (each for record in self.records() for each in record.environments)
+        if not any(EMULATED in each.description for each in every):
             return None
         return replace(self, served=_real(self.served), slow_guest=_real(self.slow_guest))
 
@@ -65,8 +75,7 @@ class Data:
 
     def environment(self, name: str) -> PlaceEnvironment | None:
         """An environment by name; None: it was not measured."""
-        records = [each for each in (self.served, self.slow_guest) if each is not None]
-        every = (each for record in records for each in record.environments)
+        every = (each for record in self.records() for each in record.environments)
         return next((each for each in every if each.spec == SPECS[name]), None)
 
     def _of(self, record: PlaceRecord | None, name: str, load: str, part: str) -> PlaceLoad:
@@ -208,9 +217,7 @@ def by_backend(load: PlaceLoad) -> Mapping[str, Sequence[PlacePoint]]:
         for name, points in found.items()
         if points[0].speed_asked_percent >= FULL > points[-1].speed_asked_percent
     }
-    if not whole:
-        raise Missing(f"{load.load}: no back end has a control and a slow point that count")
-    return whole
+    return some(whole, f"{load.load}: no back end has a control and a slow point that count")
 
 
 def of_slow_core(load: PlaceLoad) -> PlaceLoad:
@@ -222,16 +229,6 @@ def of_slow_core(load: PlaceLoad) -> PlaceLoad:
         for point in load.points
     )
     return load.model_copy(update={"points": tuple(points)})
-
-
-def frame(data: Data) -> pl.DataFrame:
-    """A row for each point of each load, with slow service threads and with slow vCPUs."""
-    rows = [
-        row
-        for slowed, record in (("service", data.served), ("vCPUs", data.slow_guest))
-        for row in (_rows(slowed, record.loads) if record else ())
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _rows(slowed: str, loads: Iterable[PlaceLoad]) -> Iterable[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -33,7 +33,8 @@ from vtax_studies.asymmetric_cores.setup import (
     USAGE_FIGURES,
 )
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.rule import Missing, possible
+from vtax_studies.plots import value_text
+from vtax_studies.rule import Missing, some
 
 T = TypeVar("T")
 Maker = Callable[[Data], StudyFigure]
@@ -49,11 +50,6 @@ AGAINST_CONTROL = (
     "In percent of controls at full speed that ran beside each point, with 95 % interval, against "
     "the speed that the service threads (slow vCPU: the guest's) really had."
 )
-
-
-def drawn(data: Data, only: str | None) -> list[StudyFigure]:
-    """The figures that the data allows."""
-    return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
 
 
 def sensitivity(data: Data) -> StudyFigure:
@@ -107,8 +103,7 @@ def _served(data: Data) -> PlaceRecord:
 
 
 def _figure(number: str, title: str, caption: str, panels: list[Figure]) -> StudyFigure:
-    if not panels:
-        raise Missing("no environment has slow points of it")
+    panels = some(panels, "no environment has slow points of it")
     return StudyFigure(number, title, caption, STATED[number], panels)
 
 
@@ -129,11 +124,6 @@ FIGURES: Mapping[str, Maker] = {
 }  # fmt: skip
 
 
-def tables(data: Data) -> list[StudyTable]:
-    """The tables that the data allows."""
-    return possible([kept_table, elasticity_table, busy_table, full_table, hypothesis_table], data)
-
-
 def kept_table(data: Data) -> StudyTable:
     """Figure 1 in numbers."""
     rows = [
@@ -141,10 +131,10 @@ def kept_table(data: Data) -> StudyTable:
         for where, load, paper in _measured(data, KEPT, "{:g}")
         for backend, found in _known(load, m.kept).items()
     ]
-    return _table(
+    return StudyTable(
         "kept", f"Figure 1. Kept at {LOWEST:g} % of full speed",
         "Throughput in percent of the controls, with 95 % interval, of points that count.",
-        ("Environment", "Load", "Slowed by", "Kept %", "Paper"), rows,
+        ("Environment", "Load", "Slowed by", "Kept %", "Paper"), some(rows),
     )  # fmt: skip
 
 
@@ -153,16 +143,16 @@ def elasticity_table(data: Data) -> StudyTable:
     rows = [
         (
             where, load.load, backend, m.words(found, 2),
-            _short(load.at_full_speed.get("combined usage")), paper,
+            value_text(load.at_full_speed.get("combined usage")), paper,
         )
         for where, load, paper in _measured(data, ELASTICITY, "{:.2f}")
         for backend, found in _known(load, m.slopes).items()
     ]  # fmt: skip
-    return _table(
+    return StudyTable(
         "elasticity", "Elasticity",
         "Percent of throughput lost for each percent of speed lost, with 95 % interval, and the "
         "Combined Usage at full speed. The paper's are from its percentages.",
-        ("Environment", "Load", "Slowed by", "Elasticity", "Combined Usage %", "Paper"), rows,
+        ("Environment", "Load", "Slowed by", "Elasticity", "Combined Usage %", "Paper"), some(rows),
     )  # fmt: skip
 
 
@@ -174,14 +164,14 @@ def busy_table(data: Data) -> StudyTable:
             continue
         for backend, points in _known(load, m.by_backend).items():
             ends = (points[0], points[-1])
-            values = [_short(value(point)) for value in (m.busy, m.combined) for point in ends]
+            values = [value_text(value(point)) for value in (m.busy, m.combined) for point in ends]
             rows.append((where, load.load, backend, *values, paper))
-    return _table(
+    return StudyTable(
         "usage", "Figures 2 to 7. CPU utilisation and Combined Usage",
         f"In percent, at full speed and at the lowest. {SHARE} The paper's are of the CPU at full "
         "speed.",
         ("Environment", "Load", "Slowed by", "CPU, full", "CPU, slow", "Combined, full",
-         "Combined, slow", "Paper"), rows,
+         "Combined, slow", "Paper"), some(rows),
     )  # fmt: skip
 
 
@@ -195,20 +185,20 @@ def full_table(data: Data) -> StudyTable:
             used = (control.service_cpu_percent, control.device_percent)
             rows.append(
                 (where, load.load, f"{significant(factor * control.throughput, 3)} {unit}",
-                 *map(_short, used))
+                 *map(value_text, used))
             )  # fmt: skip
-    return _table(
+    return StudyTable(
         "full", "At full speed",
         "Median throughput of the first back end's controls, and in percent the CPU of the service "
         "and the use of the link. Without service threads it is the CPU of all softirqs.",
-        ("Environment", "Load", "Throughput", "CPU", "Link"), rows,
+        ("Environment", "Load", "Throughput", "CPU", "Link"), some(rows),
     )  # fmt: skip
 
 
 def hypothesis_table(data: Data) -> StudyTable:
     """The paper's predictor beside its rivals."""
     found: Rows = place_tables.hypothesis(_served(data))
-    return _table(found.name, found.title, found.caption, found.headings, found.rows)
+    return StudyTable(found.name, found.title, found.caption, found.headings, some(found.rows))
 
 
 def _measured(
@@ -234,13 +224,4 @@ def _known(load: PlaceLoad, value: Callable[[PlaceLoad], Mapping[str, T]]) -> Ma
         return {}
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else significant(value, 3)
-
-
-def _table(
-    name: str, title: str, caption: str, headings: tuple[str, ...], rows: Sequence[Sequence[str]]
-) -> StudyTable:
-    if not rows:
-        raise Missing("nothing was measured")
-    return StudyTable(name, title, caption, headings, rows)
+TABLES = (kept_table, elasticity_table, busy_table, full_table, hypothesis_table)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import binaries, environments
 from vtax.environments import Environment
 from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceRecord
 from vtax.runner import service_domain
 from vtax.runner.place import PlaceCampaign, Settings
 from vtax.runner.service_domain import Backend
 from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
-from vtax.workloads.variables import base_environment
 from vtax_studies.asymmetric_cores.data import Data, joined
 from vtax_studies.asymmetric_cores.setup import (
     CPU_BOUND,
@@ -29,8 +25,14 @@ from vtax_studies.asymmetric_cores.setup import (
     SPECS,
     CoresPlan,
 )
-from vtax_studies.campaigns import carried_out, run_folders
-from vtax_studies.counting import Counting
+from vtax_studies.measuring import (
+    Counting,
+    carried_out,
+    nothing_measured,
+    run_folders,
+    usable,
+    variables,
+)
 from vtax_studies.model import Progress, StudyOptions
 
 
@@ -87,9 +89,8 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             # A part that has no slow points, or fails, takes fewer steps.
             shown.total += shown.count - before - each.steps(plan, len(backends))
     if not served and not alone:
-        reason = next(iter(left_out.values()), "no load and no environment")
-        raise VtaxError(f"nothing could be measured: {reason}", "run 'vtax doctor'")
-    return Data(joined(served), joined(alone), left_out)
+        raise nothing_measured(left_out)
+    return Data(joined(served), joined(alone), left_out=left_out)
 
 
 def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]:
@@ -106,13 +107,8 @@ def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]
 
 def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str]) -> Iterator[_Part]:
     """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
-    for name in plan.environments if loads else ():
-        try:
-            environment = environments.build(SPECS[name])
-            environment.check()
-        except VtaxError as error:
-            left_out[name] = str(error)
-            continue
+    specs = {name: SPECS[name] for name in plan.environments if loads}
+    for name, environment in usable(specs, left_out).items():
         yield _Part(name, environment, tuple(loads.values()))
         if name == QEMU and plan.slow_guest and CPU_BOUND in loads:
             yield _Part(name, environment, (loads[CPU_BOUND],), slow_guest=True)
@@ -137,14 +133,9 @@ def _campaign(
         rounds=plan.rounds,
         seconds=plan.seconds,
         seed=seed,
-        variables=_variables(),
+        variables=variables(),
         command_line=(),
         vcpus=part.slow_guest,
     )
-    kept = RunFolder.create(parent, "place-vcpus" if part.slow_guest else "place")
-    return carried_out(PlaceCampaign(settings, kept, shown), kept)
-
-
-def _variables() -> dict[str, str]:
-    found = dict(base_environment(os.environ))
-    return found | {"PATH": binaries.on_path(found)}
+    verb = "place-vcpus" if part.slow_guest else "place"
+    return carried_out(PlaceCampaign, settings, parent, verb, shown)

@@ -6,14 +6,7 @@ Everything here is measured on this machine; this package judges and draws.
 from __future__ import annotations
 
 from vtax_studies.atlas.setup import FIGURES
-from vtax_studies.model import Outcome, Progress, Study, StudyOptions
-
-
-def _run(options: StudyOptions, progress: Progress) -> Outcome:
-    from vtax_studies.atlas.outcome import run
-
-    return run(options, progress)
-
+from vtax_studies.model import Study
 
 STUDY = Study(
     name="atlas",
@@ -21,6 +14,6 @@ STUDY = Study(
     title="What a tuner finds, and DGEMM where memory is scarce: natively and in guests",
     paper="The Impact of Paravirtualized Memory Hierarchy on Linear Algebra Computational Kernels "
     "and Software",
-    run=_run,
+    module="vtax_studies.atlas.parts",
     figures=FIGURES,
 )

@@ -10,14 +10,15 @@ import polars as pl
 from vtax.formats.memory import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
 from vtax.formats.tune import TuneEnvironment, TuneEquivalence
 from vtax_studies.atlas.setup import NATIVE, PLACES, Place
-from vtax_studies.rule import Missing
+from vtax_studies.model import StudyData
+from vtax_studies.rule import Missing, some
 
 BYTES_OF_A_ROW = 24
 """Bytes that the driver needs, over the square of the size: three matrices of doubles."""
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Data(StudyData):
     """What `vtax memory` and `vtax tune` found, by place."""
 
     found: Mapping[Place, MemoryEnvironment]
@@ -26,8 +27,15 @@ class Data:
     tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
     equivalence: Sequence[TuneEquivalence] = ()
     """Equivalence of the same places."""
-    left_out: Mapping[Place, str] = field(default_factory=dict)
-    """Places without results, and why."""
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """A row for each size of each place."""
+        rows = [
+            {"kernel": place.kernel, "memory_mb": place.megabytes, **point.model_dump()}
+            for place, found in self.found.items()
+            for point in found.points
+        ]
+        return {"points": pl.DataFrame(rows, infer_schema_length=None)}
 
     def of(self, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
         """Results with a size of memory, from places that could run the driver. Raises Missing
@@ -37,10 +45,8 @@ class Data:
             for place, each in self.found.items()
             if place.megabytes == megabytes and any(point.n for point in each.points)
         }
-        if not own:
-            reasons = "; ".join(self.left_out.values())
-            raise Missing(f"nothing was measured with {megabytes} MB: {reasons or 'nothing asked'}")
-        return own
+        reasons = "; ".join(self.left_out.values()) or "nothing asked"
+        return some(own, f"nothing was measured with {megabytes} MB: {reasons}")
 
 
 def place(spec: str) -> Place:
@@ -98,15 +104,3 @@ def value(where: Place, point: MemoryPoint, quantity: str) -> float:
     if found is None:
         raise Missing(f"{where.name} does not say it")
     return float(found)
-
-
-def frame(data: Data) -> pl.DataFrame:
-    """A row for each size of each place."""
-    return pl.DataFrame(
-        [
-            {"kernel": place.kernel, "memory_mb": place.megabytes, **point.model_dump()}
-            for place, found in data.found.items()
-            for point in found.points
-        ],
-        infer_schema_length=None,
-    )

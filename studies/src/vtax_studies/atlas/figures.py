@@ -10,28 +10,14 @@ from vtax.present.format import significant
 from vtax.present.html.plotting import Figure
 from vtax_studies.atlas import figures_tuning
 from vtax_studies.atlas.data import Data
-from vtax_studies.atlas.setup import LARGE_MB, NATIVE, SMALL_MB, STATED, TCG, UML, Place
+from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS
+from vtax_studies.atlas.setup import LARGE_MB, SMALL_MB, STATED, Place
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.plots import Look, Series, bars, line, lines
-from vtax_studies.rule import Missing, possible
+from vtax_studies.plots import Series, bars, line, lines, value_text
+from vtax_studies.rule import some
 
 MIB = 1 << 20
-HEIGHT = 260.0
 Maker = Callable[[Data], StudyFigure]
-LOOKS = {
-    NATIVE: Look(NATIVE, "var(--env-baseline)"),
-    UML: Look(UML, "var(--env-1)", "/", "dash"),
-    TCG: Look(TCG, "var(--env-2)", ".", "dot"),
-}
-
-
-def drawn(data: Data, only: str | None) -> list[StudyFigure]:
-    """The figures that the data allows."""
-    return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
-
-
-def _tuning(maker: Callable[[Data, figures_tuning.Looks], StudyFigure]) -> Maker:
-    return lambda data: maker(data, LOOKS)
 
 
 def _curves(
@@ -56,8 +42,7 @@ def _curves(
                         look.name, look.colour, dash=look.dash, points=True,
                     )
                 )  # fmt: skip
-            if not traces:
-                raise Missing(f"no machine says its {quantity}")
+            some(traces, f"no machine says its {quantity}")
             plot = lines(traces, "Rows of each matrix", axis, HEIGHT, legend_rows=len(traces))
             text = f"{title} with {megabytes} MB of memory; the values are in the tables."
             panels.append(Figure(f"{megabytes} MB", "Medians of the runs.", text, plot))
@@ -76,7 +61,7 @@ def kernels(data: Data) -> StudyFigure:
         Series(
             LOOKS[place.kernel],
             [_mib(found, part) for part in kinds],
-            [_text(_mib(found, part)) for part in kinds],
+            [value_text(_mib(found, part)) for part in kinds],
         )
         for place, found in own.items()
     ]
@@ -88,7 +73,7 @@ def kernels(data: Data) -> StudyFigure:
 
 
 FIGURES: dict[str, Maker] = {
-    **{number: _tuning(maker) for number, maker in figures_tuning.FIGURES.items()},
+    **figures_tuning.FIGURES,
     "8": _curves(
         "8", "DGEMM as matrices outgrow the memory", "A fresh process for each run, sizes and "
         "places in random order.", "Mflop/s", "median",
@@ -113,12 +98,6 @@ FIGURES: dict[str, Maker] = {
 }  # fmt: skip
 
 
-def tables(data: Data) -> list[StudyTable]:
-    """The tables that the data allows."""
-    own = possible([edges_table, points_table, kernel_table], data)
-    return [*figures_tuning.tables(data), *own]
-
-
 def edges_table(data: Data) -> StudyTable:
     """Figure 8 in numbers."""
     rows = []
@@ -134,30 +113,26 @@ def edges_table(data: Data) -> StudyTable:
             (place.name, str(size or "the smallest"), f"{low or 0} to {high}",
              significant(before, 3), user)
         )  # fmt: skip
-    if not rows:
-        raise Missing("nothing was measured")
     return StudyTable(
         "edges",
         "Figure 8. Where performance falls",
         "The largest size before it, the 95 % interval of the edge, and the program's resident set "
         "there.",
         ("Place", "Falls past", "Edge", "Mflop/s before", "Program's memory"),
-        rows,
+        some(rows),
     )
 
 
 def points_table(data: Data) -> StudyTable:
     """Figures 8 and 10 to 13 in numbers."""
     rows = [_row(place, point) for place, found in data.found.items() for point in found.points]
-    if not rows:
-        raise Missing("nothing was measured")
     return StudyTable(
         "points",
         "Figures 8 and 10 to 13",
         "Medians; performance with its smallest and largest value.",
         ("Place", "Size", "Runs", "Mflop/s", "Range", "Resident MiB", "Swap MiB", "Major faults",
          "Minor faults"),
-        rows,
+        some(rows),
     )  # fmt: skip
 
 
@@ -177,17 +152,15 @@ def _row(place: Place, point: MemoryPoint) -> tuple[str, ...]:
 def kernel_table(data: Data) -> StudyTable:
     """Figure 9 in numbers."""
     rows = [
-        (place.name, *(_text(_mib(found, part)) for part in PARTS))
+        (place.name, *(value_text(_mib(found, part)) for part in PARTS))
         for place, found in data.found.items()
     ]
-    if not rows:
-        raise Missing("nothing was measured")
     return StudyTable(
         "kernels",
         "Figure 9. Memory of each kernel (MiB)",
         "Natively that of the host. What is empty the machine does not show.",
         ("Place", *PARTS),
-        rows,
+        some(rows),
     )
 
 
@@ -196,5 +169,4 @@ def _mib(found: MemoryEnvironment, part: str) -> float | None:
     return None if size is None else size / MIB
 
 
-def _text(value: float | None) -> str:
-    return "" if value is None else significant(value, 3)
+TABLES = (*figures_tuning.TABLES, edges_table, points_table, kernel_table)

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from vtax.formats.tune import TuneEnvironment
-from vtax.present.format import significant
 from vtax.present.html.plotting import Figure
 from vtax_studies.atlas.claims_tuning import chosen, detected
 from vtax_studies.atlas.data import Data
-from vtax_studies.atlas.setup import DETECTED, GENERATED, LARGE_MB, SMALL_MB, STATED
+from vtax_studies.atlas.setup import (
+    DETECTED,
+    GENERATED,
+    LARGE_MB,
+    NATIVE,
+    SMALL_MB,
+    STATED,
+    TCG,
+    UML,
+)
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.plots import Look, Series, bars, line, lines
-from vtax_studies.rule import Missing, possible
+from vtax_studies.plots import Look, Series, bars, line, lines, value_text
+from vtax_studies.rule import some
 
 KIB = 1 << 10
+UNTUNED = "nothing was tuned"
 HEIGHT = 260.0
-Looks = Mapping[str, Look]
+LOOKS = {
+    NATIVE: Look(NATIVE, "var(--env-baseline)"),
+    UML: Look(UML, "var(--env-1)", "/", "dash"),
+    TCG: Look(TCG, "var(--env-2)", ".", "dot"),
+}
 
 
-def peaks(data: Data, looks: Looks) -> StudyFigure:
+def peaks(data: Data) -> StudyFigure:
     """Each instruction set's register peak."""
     names = sorted({p.name for each in data.tuned.values() for p in each.probes
                     if p.name.startswith("peak_") and p.value is not None})  # fmt: skip
@@ -29,18 +42,18 @@ def peaks(data: Data, looks: Looks) -> StudyFigure:
         return next((probe.value for probe in found.probes if probe.name == name), None)
 
     return _bars(
-        data, looks, "2", "Register-to-register performance",
+        data, "2", "Register-to-register performance",
         "By vtax-agent probe: operands stay in registers.",
         [name.removeprefix("peak_") for name in names],
         lambda found: [value(found, name) for name in names],
     )  # fmt: skip
 
 
-def l1_alone(data: Data, looks: Looks) -> StudyFigure:
+def l1_alone(data: Data) -> StudyFigure:
     """The large product with blocks for L1 only."""
     sizes = {each.cache_edge.size for each in data.tuned.values() if each.cache_edge}
     return _bars(
-        data, looks, "3", "DGEMM blocked for L1 only",
+        data, "3", "DGEMM blocked for L1 only",
         "Emulated processors multiply smaller matrices.",
         [f"{size} rows" for size in sorted(sizes)],
         lambda found: [
@@ -52,7 +65,7 @@ def l1_alone(data: Data, looks: Looks) -> StudyFigure:
     )  # fmt: skip
 
 
-def edges(data: Data, looks: Looks) -> StudyFigure:
+def edges(data: Data) -> StudyFigure:
     """Performance against CacheEdge."""
     panels = []
     for megabytes in (SMALL_MB, LARGE_MB):
@@ -60,8 +73,8 @@ def edges(data: Data, looks: Looks) -> StudyFigure:
             line(
                 [point.bytes / KIB for point in found.cache_edge.points],
                 [point.gflops for point in found.cache_edge.points],
-                looks[place.kernel].name, looks[place.kernel].colour,
-                dash=looks[place.kernel].dash, points=True,
+                LOOKS[place.kernel].name, LOOKS[place.kernel].colour,
+                dash=LOOKS[place.kernel].dash, points=True,
             )
             for place, found in data.tuned.items()
             if place.megabytes == megabytes and found.cache_edge
@@ -74,7 +87,7 @@ def edges(data: Data, looks: Looks) -> StudyFigure:
     return _figure("4", "DGEMM blocked for L2", "The block of A takes so much.", panels, columns=2)
 
 
-def choices(data: Data, looks: Looks) -> StudyFigure:
+def choices(data: Data) -> StudyFigure:
     """How often each edge was chosen."""
     sizes = sorted({size for each in data.tuned.values() if each.cache_edge
                     for size in each.cache_edge.chosen if size is not None})  # fmt: skip
@@ -86,13 +99,13 @@ def choices(data: Data, looks: Looks) -> StudyFigure:
         return [float(counts[size]) for size in sizes]
 
     return _bars(
-        data, looks, "5", "CacheEdge that each run chose",
+        data, "5", "CacheEdge that each run chose",
         "Without runs in which blocking for L1 alone was fastest.",
         [f"{size / KIB:.0f} KiB" for size in sizes], counted, "Runs",
     )  # fmt: skip
 
 
-def libraries(data: Data, looks: Looks) -> StudyFigure:
+def libraries(data: Data) -> StudyFigure:
     """Generated code by its instruction set, the winner, and the libraries."""
     names = list(dict.fromkeys(p.name for each in data.tuned.values() for p in each.peers))
     restricted = [name for name in names if name in GENERATED]
@@ -108,14 +121,14 @@ def libraries(data: Data, looks: Looks) -> StudyFigure:
         ]
 
     return _bars(
-        data, looks, "6", "Generated and hand-written kernels",
+        data, "6", "Generated and hand-written kernels",
         "DGEMM in turns: generated code that is scalar, that has SSE2 only, and the winner; then "
         "libraries with kernels by hand.",
         [*restricted, "generated", *libraries], rates,
     )  # fmt: skip
 
 
-def routines(data: Data, looks: Looks) -> StudyFigure:
+def routines(data: Data) -> StudyFigure:
     """Every routine with its tuned parameters."""
     names = [each.name for found in data.tuned.values() for each in found.routines]
     names = list(dict.fromkeys(names))
@@ -125,18 +138,17 @@ def routines(data: Data, looks: Looks) -> StudyFigure:
         return [own.get(name) for name in names]
 
     return _bars(
-        data, looks, "7", "Routines with tuned parameters", "Medians of the rounds.", names, rates
+        data, "7", "Routines with tuned parameters", "Medians of the rounds.", names, rates
     )
 
 
-FIGURES: dict[str, Callable[[Data, Looks], StudyFigure]] = {
+FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
     "2": peaks, "3": l1_alone, "4": edges, "5": choices, "6": libraries, "7": routines,
 }  # fmt: skip
 
 
 def _bars(
     data: Data,
-    looks: Looks,
     number: str,
     title: str,
     caption: str,
@@ -152,7 +164,7 @@ def _bars(
         own = {place: found for place, found in own.items() if any(found)}
         if own:
             series = [
-                Series(looks[place.kernel], found, [_text(each) for each in found])
+                Series(LOOKS[place.kernel], found, [value_text(each) for each in found])
                 for place, found in own.items()
             ]
             text = f"{title} with {megabytes} MB: {', '.join(place.name for place in own)}."
@@ -164,14 +176,8 @@ def _bars(
 def _figure(
     number: str, title: str, caption: str, panels: Sequence[Figure], columns: int
 ) -> StudyFigure:
-    if not panels:
-        raise Missing("nothing was tuned")
+    panels = some(panels, UNTUNED)
     return StudyFigure(number, title, caption, STATED[number], panels, columns=columns)
-
-
-def tables(data: Data) -> list[StudyTable]:
-    """The tables that the data allows."""
-    return possible([detection_table, edges_table, parameters_table], data)
 
 
 def detection_table(data: Data) -> StudyTable:
@@ -180,10 +186,10 @@ def detection_table(data: Data) -> StudyTable:
         (place.name, *(detected(found, name) for name in DETECTED))
         for place, found in data.tuned.items()
     ]
-    return _table(
+    return StudyTable(
         "detection", "Table 3. What detection finds",
         "The paper: L1 16 KB, pipeline 6 cycles, 15 registers, in every kernel.",
-        ("Place", *DETECTED.values()), rows,
+        ("Place", *DETECTED.values()), some(rows, UNTUNED),
     )  # fmt: skip
 
 
@@ -199,10 +205,10 @@ def edges_table(data: Data) -> StudyTable:
         for place, found in data.tuned.items()
         if found.cache_edge
     ]
-    return _table(
+    return StudyTable(
         "cache-edge", "Table 4. Median of the chosen CacheEdge",
         "The paper: 1024, 1536, 1152, 1536, 1536, 1024 KB.",
-        ("Place", "Rows", "CacheEdge", "Runs"), rows,
+        ("Place", "Rows", "CacheEdge", "Runs"), some(rows, UNTUNED),
     )  # fmt: skip
 
 
@@ -214,20 +220,11 @@ def parameters_table(data: Data) -> StudyTable:
         for routine in found.searched
         if routine.routine in {"dgemm_nn", "dgemv_n", "dgemv_t", "dger"}
     ]
-    return _table(
+    return StudyTable(
         "parameters", "Table 5. Tuned parameters",
         "GEMM's four forms have one set. The paper: NB 36, MU 6, NU 1, KU 48 in every kernel.",
-        ("Place", "Routine", "Parameters"), rows,
+        ("Place", "Routine", "Parameters"), some(rows, UNTUNED),
     )  # fmt: skip
 
 
-def _table(
-    name: str, title: str, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
-) -> StudyTable:
-    if not rows:
-        raise Missing("nothing was tuned")
-    return StudyTable(name, title, caption, headings, rows)
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else significant(value, 3)
+TABLES = (detection_table, edges_table, parameters_table)

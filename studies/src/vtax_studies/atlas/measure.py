@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import binaries, environments
 from vtax.environments import Environment
 from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder
 from vtax.formats.memory import MemoryRecord
 from vtax.formats.tune import TuneRecord
 from vtax.runner import memory as memory_runner
 from vtax.runner import tune as tune_runner
 from vtax.workloads.sized import SizedDgemm
 from vtax.workloads.tuner import GENERATED, PEERS, Tuner
-from vtax.workloads.variables import base_environment
 from vtax_studies.atlas.data import Data, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
 from vtax_studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place
-from vtax_studies.campaigns import carried_out, run_folders
-from vtax_studies.counting import Counting
+from vtax_studies.measuring import (
+    Counting,
+    carried_out,
+    nothing_measured,
+    run_folders,
+    usable,
+    variables,
+)
 from vtax_studies.model import Progress, StudyOptions
 
 RUN_TIMEOUT_S = 1800.0
@@ -37,13 +39,14 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     out with the reason. So is the emulated processor when its machines fail: it has campaigns of
     its own.
     """
-    usable, left_out = _usable()
+    left_out: dict[Place, str] = {}
+    found = usable({each: each.spec for each in PLACES}, left_out)
     memory, tuned = [], []
     with run_folders(options.folder) as folder:
         plan = QUICK if options.quick else FULL
         campaigns = _Campaigns(plan, options.seed, folder, Counting(0, progress))
         for emulated in (False, True):
-            own = {each: made for each, made in usable.items() if (each.kernel == TCG) is emulated}
+            own = {each: made for each, made in found.items() if (each.kernel == TCG) is emulated}
             try:
                 if own and options.figure not in TUNING:
                     memory.append(campaigns.memory(own, emulated=emulated))
@@ -52,28 +55,14 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             except VtaxError as error:
                 left_out |= dict.fromkeys(own, str(error))
     if not memory and not tuned:
-        raise VtaxError(
-            f"nothing could be measured: {next(iter(left_out.values()))}", "run 'vtax doctor'"
-        )
+        raise nothing_measured(left_out)
     return Data(
         {place(each.spec): each for record in memory for each in record.environments},
         [each for record in memory for each in record.differences],
         {place(each.spec): each for record in tuned for each in record.environments},
         [each for record in tuned for each in record.equivalence],
-        left_out,
+        left_out={each.name: reason for each, reason in left_out.items()},
     )
-
-
-def _usable() -> tuple[dict[Place, Environment], dict[Place, str]]:
-    usable, left_out = {}, {}
-    for each in PLACES:
-        try:
-            environment = environments.build(each.spec)
-            environment.check()
-            usable[each] = environment
-        except VtaxError as error:
-            left_out[each] = str(error)
-    return usable, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +83,13 @@ class _Campaigns:
             sizes=sizes,
             runs=runs,
             seed=self.seed,
-            variables=_variables(),
+            variables=variables(),
             command_line=(),
             timeout_s=RUN_TIMEOUT_S,
         )
         self.shown.extended(len(own) * len(sizes) * runs)
-        kept = RunFolder.create(self.folder, "memory")
-        return carried_out(memory_runner.MemoryCampaign(settings, kept, self.shown), kept)
+        campaign = memory_runner.MemoryCampaign
+        return carried_out(campaign, settings, self.folder, "memory", self.shown)
 
     def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
         by = self.plan.emulated_tuning if emulated else self.plan.tuning
@@ -115,7 +104,7 @@ class _Campaigns:
             rounds=by.rounds,
             margin_percent=MARGIN_PERCENT,
             seed=self.seed,
-            variables=_variables(),
+            variables=variables(),
             command_line=(),
             peers=PEERS,
             generated=GENERATED,
@@ -123,10 +112,5 @@ class _Campaigns:
             fresh=True,
         )
         self.shown.extended(len(environments) * (1 + len(PEERS)))
-        kept = RunFolder.create(self.folder, "tune")
-        return carried_out(tune_runner.TuneCampaign(settings, kept, self.shown), kept)
-
-
-def _variables() -> dict[str, str]:
-    found = dict(base_environment(os.environ))
-    return found | {"PATH": binaries.on_path(found)}
+        campaign = tune_runner.TuneCampaign
+        return carried_out(campaign, settings, self.folder, "tune", self.shown)

@@ -6,14 +6,7 @@ Everything here is modelled: `vtax.paging` simulates, this package judges and dr
 from __future__ import annotations
 
 from vtax_studies.dav2m.setup import FIGURES
-from vtax_studies.model import Outcome, Progress, Study, StudyOptions
-
-
-def _run(options: StudyOptions, progress: Progress) -> Outcome:
-    from vtax_studies.dav2m.outcome import run
-
-    return run(options, progress)
-
+from vtax_studies.model import Study
 
 STUDY = Study(
     name="dav2m",
@@ -23,7 +16,7 @@ STUDY = Study(
         "C. S. Bae, J. R. Lange, P. A. Dinda: Enhancing Virtualized Application Performance "
         "Through Dynamic Adaptive Paging Mode Selection. ICAC 2011"
     ),
-    run=_run,
+    module="vtax_studies.dav2m.parts",
     figures=FIGURES,
     modelled=True,
 )

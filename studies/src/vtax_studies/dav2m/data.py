@@ -10,6 +10,7 @@ from itertools import groupby
 import polars as pl
 
 from vtax_studies.dav2m.setup import INDIFFERENT_PERCENT, MACHINE
+from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing
 
 
@@ -17,8 +18,8 @@ def _none() -> pl.DataFrame:
     return pl.DataFrame()
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+@dataclass(frozen=True, eq=False)
+class Data(StudyData):
     """One frame for each kind of simulation; an empty frame stands for one that was not run.
 
     All cycles are modelled. Rows of `modes`, `windows`, `exits` and `switches` are those of
@@ -47,8 +48,13 @@ class Data:
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """The frames that were simulated, by name."""
-        named = {item.name: getattr(self, item.name) for item in fields(self)}
+        named = {name: getattr(self, name) for name in frame_names()}
         return {name: frame for name, frame in named.items() if not frame.is_empty()}
+
+
+def frame_names() -> list[str]:
+    """The names of the frames."""
+    return [item.name for item in fields(Data) if not item.kw_only]
 
 
 def need(frame: pl.DataFrame, what: str) -> pl.DataFrame:

@@ -25,7 +25,7 @@ from vtax_studies.dav2m.setup import (
 )
 from vtax_studies.model import StudyFigure
 from vtax_studies.plots import Look, Series, bars, level, line, lines
-from vtax_studies.rule import Missing, possible
+from vtax_studies.rule import Missing
 
 LOOKS = {
     "native": Look("native", "var(--env-baseline)"),
@@ -492,7 +492,7 @@ def _shade(ends: Sequence[float], modes: Sequence[str | None]) -> Iterator[Plot]
         last = ends[at - 1]
 
 
-DRAWN: Mapping[str, Callable[[Data], StudyFigure]] = {
+FIGURES: Mapping[str, Callable[[Data], StudyFigure]] = {
     "2": figure_2,
     "3": figure_3,
     "4": figure_4,
@@ -504,9 +504,3 @@ DRAWN: Mapping[str, Callable[[Data], StudyFigure]] = {
     "12": figure_12,
     "sensitivity": sensitivity,
 }
-
-
-def draw(data: Data, only: str | None = None) -> list[StudyFigure]:
-    """The figures for which there is data, or the one that was asked for."""
-    makers = [maker for number, maker in DRAWN.items() if only in (None, number)]
-    return possible(makers, data)

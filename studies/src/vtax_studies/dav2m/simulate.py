@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ from vtax.paging import (
     workload_description,
 )
 from vtax.processes import Pool
-from vtax_studies.dav2m.data import Data
+from vtax_studies.dav2m.data import Data, frame_names
 from vtax_studies.dav2m.setup import (
     CHOICES,
     EXIT_FACTORS,
@@ -314,13 +314,12 @@ def run(planned_jobs: Sequence[Job], progress: Progress) -> Data:
 
 def assembled(rows: Mapping[str, Sequence[pl.DataFrame]]) -> Data:
     """One frame per name, in an order that does not depend on which job ended first."""
-    frames = {}
+    frames: dict[str, Any] = {}
     for name, parts in rows.items():
         whole = pl.concat(parts, how="diagonal_relaxed")
         keys = [key for key in _ORDER if key in whole.columns]
         frames[name] = whole.sort(keys, maintain_order=True)
-    known = {item.name for item in fields(Data)}
-    return Data(**{name: frame for name, frame in frames.items() if name in known})
+    return Data(**{name: frames[name] for name in frame_names() if name in frames})
 
 
 _ORDER = (

@@ -15,7 +15,8 @@ from vtax.analysis.order_drift import Observation, Order, OrderDrift, order_drif
 from vtax.analysis.results import Result
 from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
 from vtax_studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, TCG, WALL
-from vtax_studies.rule import Missing
+from vtax_studies.model import StudyData
+from vtax_studies.rule import Missing, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +31,40 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Data(StudyData):
     """Every run of HPCC by environment; `samples` are the same runs by size, as campaigns keep
     them."""
 
     places: Mapping[str, Place]
     observations: Mapping[str, Sequence[Observation]]
     samples: Mapping[int, Sequence[Sample]]
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Environments that did not come up, and why."""
     failures: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Runs without a result."""
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """A row for each run of HPCC."""
+        rows = [
+            {
+                "environment": name,
+                "round": each.round,
+                "boot": each.boot,
+                "order": each.order.value,
+                "size": each.size,
+                "place": each.place,
+                **each.values,
+            }
+            for name, own in self.observations.items()
+            for each in own
+        ]
+        return {"runs": pl.DataFrame(rows, infer_schema_length=None)}
 
     def guests(self) -> list[str]:
         """Guests with results. Raises Missing without any."""
         found = [
             name for name, each in self.places.items() if each.is_guest and self.observations[name]
         ]
-        if not found:
-            raise Missing(f"no guest was measured: {'; '.join(self.left_out.values()) or 'none'}")
-        return found
+        reasons = "; ".join(self.left_out.values()) or "none"
+        return some(found, f"no guest was measured: {reasons}")
 
     def without_emulation(self) -> Data | None:
         """The data without the emulated guest; None where no guest is emulated."""
@@ -67,9 +82,7 @@ class Data:
     def sizes(self, name: str) -> list[int]:
         """Sizes with results, ascending. Raises Missing without any."""
         found = sorted({each.size for each in self.observations.get(name, ())})
-        if not found:
-            raise Missing(f"{name}: {self.left_out.get(name, 'not measured')}")
-        return found
+        return some(found, f"{name}: {self.left_out.get(name, 'not measured')}")
 
 
 def clocks(data: Data, name: str) -> Mapping[int, CpuWall]:
@@ -79,8 +92,7 @@ def clocks(data: Data, name: str) -> Mapping[int, CpuWall]:
         if each.values[WALL] > 0:
             pair = (each.values[CPU], each.values[WALL])
             runs.setdefault(int(each.values[TABLE]), []).append(pair)
-    if not runs:
-        raise Missing(f"{name}: {data.left_out.get(name, 'not measured')}")
+    some(runs, f"{name}: {data.left_out.get(name, 'not measured')}")
     return {table: cpu_wall(own, data.places[name].steps_s) for table, own in sorted(runs.items())}
 
 
@@ -151,23 +163,3 @@ def spread(found: Result) -> float:
     if found.stdev is None or not found.median:
         raise Missing(f"{found.environment}: one value of {found.metric}")
     return 100.0 * found.stdev / found.median
-
-
-def frame(data: Data) -> pl.DataFrame:
-    """A row for each run of HPCC."""
-    return pl.DataFrame(
-        [
-            {
-                "environment": name,
-                "round": each.round,
-                "boot": each.boot,
-                "order": each.order.value,
-                "size": each.size,
-                "place": each.place,
-                **each.values,
-            }
-            for name, own in data.observations.items()
-            for each in own
-        ],
-        infer_schema_length=None,
-    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtax import environments, foreign_json
+from vtax import foreign_json
 from vtax.environments import Environment
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
@@ -22,9 +22,9 @@ from vtax.workloads.base import Command, Metric
 from vtax.workloads.hpcc import Hpcc
 from vtax.workloads.hpcc_output import random_access_times
 from vtax.workloads.variables import base_environment
-from vtax_studies.counting import Counting
 from vtax_studies.hpcc.data import Data, Place
 from vtax_studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, HpccPlan
+from vtax_studies.measuring import Counting, ready
 from vtax_studies.model import Progress, StudyOptions
 
 PROBE_TIMEOUT_S = 60.0
@@ -68,8 +68,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     places, left_out, subjects = {}, {}, {}
     for name, spec in SPECS.items():
         try:
-            environment = environments.build(spec)
-            environment.check()
+            environment = ready(spec)
             places[name] = _place(name, spec, environment, plan, variables)
             subjects[name] = _subject(environment, plan.sizes_in(name))
         except VtaxError as error:
@@ -87,8 +86,8 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             size: [row for each in found.values() for row in each.samples.get(size, ())]
             for size in plan.sizes
         },
-        left_out,
         {name: each.failures for name, each in found.items() if each.failures},
+        left_out=left_out,
     )
 
 

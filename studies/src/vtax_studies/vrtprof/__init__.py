@@ -5,15 +5,8 @@ Everything here is measured on this machine by `vtax record`; this package judge
 
 from __future__ import annotations
 
-from vtax_studies.model import Outcome, Progress, Study, StudyOptions
+from vtax_studies.model import Study
 from vtax_studies.vrtprof.setup import FIGURES
-
-
-def _run(options: StudyOptions, progress: Progress) -> Outcome:
-    from vtax_studies.vrtprof.outcome import run
-
-    return run(options, progress)
-
 
 STUDY = Study(
     name="vrtprof",
@@ -23,6 +16,6 @@ STUDY = Study(
         "H. Mousa, K. Doshi, T. Sherwood, E. Ould-Ahmed-Vall: VrtProf: Vertical Profiling for "
         "System Virtualization"
     ),
-    run=_run,
+    module="vtax_studies.vrtprof.parts",
     figures=FIGURES,
 )

@@ -7,7 +7,7 @@ from functools import partial
 from vtax.analysis.intervals import Recording
 from vtax.analysis.ways import Axis, Per
 from vtax.present.format import signed, significant
-from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, below
+from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, below, some
 from vtax_studies.vrtprof import claims_emulated as emulated
 from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.data import Data
@@ -79,10 +79,8 @@ def correlated(first: str, second: str, where: str, stated: float, data: Data) -
 
 
 def _most_guests(data: Data) -> list[Recording]:
-    names = data.guests()
-    if not names:
-        raise Missing(f"no nested guest: {'; '.join(data.left_out.values()) or 'not recorded'}")
-    return data.of(names[-1])
+    reasons = "; ".join(data.left_out.values()) or "not recorded"
+    return data.of(some(data.guests(), f"no nested guest: {reasons}")[-1])
 
 
 def kernel_cpi(data: Data) -> Judgement:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -14,7 +15,8 @@ from vtax.analysis.intervals import Event, Recording, axis_of
 from vtax.analysis.phases import phase_bins, phases
 from vtax.analysis.timeline import timeline
 from vtax.analysis.ways import Axis, By, Method, Per
-from vtax_studies.rule import Missing
+from vtax_studies.model import StudyData
+from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof.setup import EMULATED, NATIVE, PAIR_COLUMNS
 
 
@@ -28,8 +30,8 @@ def has(recording: Recording, name: str) -> bool:
     return name in frame.columns and frame[name].count() > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+@dataclass(frozen=True, eq=False)
+class Data(StudyData):
     """Recordings by environment and workload, and the runs of table IV.
 
     `overheads`: workload, setting (empty: not recorded), repetition, cpu_s, wall_s, rows, lost.
@@ -39,18 +41,41 @@ class Data:
     recordings: Mapping[str, Mapping[str, Sequence[Recording]]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     """Events that this machine does not have, and why."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Environments that did not come up, and why."""
     overheads: pl.DataFrame = field(default_factory=_none)
     emulated: pl.DataFrame = field(default_factory=_none)
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """The counts of each recording, the overheads, and what is absent."""
+        absent = [{"event": name, "reason": reason} for name, reason in self.absent.items()]
+        found = {
+            "counts": pl.DataFrame(list(self._counts()), infer_schema_length=None),
+            "overheads": self.overheads,
+            "emulated": self.emulated,
+            "absent": pl.DataFrame(absent),
+        }
+        return {name: frame for name, frame in found.items() if not frame.is_empty()}
+
+    def _counts(self) -> Iterator[dict[str, Any]]:
+        """A row for each event of each recording."""
+        for environment, workloads in self.recordings.items():
+            for workload, recordings in workloads.items():
+                for repetition, one in enumerate(recordings):
+                    length = int(one.frame["length_ns"].sum())
+                    for event in one.events:
+                        if not event.is_level:
+                            yield {
+                                "environment": environment,
+                                "workload": workload,
+                                "repetition": repetition,
+                                "event": event.name,
+                                "count": total([one], event.name),
+                                "length_ns": length,
+                            }
 
     def of(self, environment: str) -> list[Recording]:
         """All recordings of an environment. Raises Missing without any."""
         found = [one for each in self.recordings.get(environment, {}).values() for one in each]
-        if not found:
-            reason = self.left_out.get(environment, "not recorded")
-            raise Missing(f"{environment}: {reason}")
-        return found
+        return some(found, f"{environment}: {self.left_out.get(environment, 'not recorded')}")
 
     def guests(self) -> list[str]:
         """Recorded environments with nested guests, fewest guests first."""
@@ -67,9 +92,7 @@ class Data:
         found = [
             one for name in environments for one in self.recordings.get(name, {}).get(workload, ())
         ]
-        if not found:
-            raise Missing(f"{workload} was not recorded")
-        return found
+        return some(found, f"{workload} was not recorded")
 
     def measured(self, recordings: Sequence[Recording], names: Sequence[str]) -> list[str]:
         """The names of which any row of a recording has a value."""
@@ -173,9 +196,7 @@ def _slowdowns(frame: pl.DataFrame, setting: str, column: str) -> dict[str, list
         ratios = [100 * (value / bare[at] - 1) for at, value in with_it.iter_rows() if bare.get(at)]
         if ratios:
             found[name] = ratios
-    if not found:
-        raise Missing(f"no run at {setting}")
-    return found
+    return some(found, f"no run at {setting}")
 
 
 def spread(values: Sequence[float]) -> float:

@@ -18,7 +18,7 @@ from vtax.record.options import RecordOptions
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Variant
 from vtax.workloads.base import Command
-from vtax_studies.counting import Counting
+from vtax_studies.measuring import Counting
 from vtax_studies.vrtprof.runs import (
     BARE,
     Found,

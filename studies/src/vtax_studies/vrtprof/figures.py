@@ -16,7 +16,7 @@ from vtax.present.html.correlation import change_figure, matrix_figure
 from vtax.present.html.plotting import Figure
 from vtax.present.html.timelines import timeline_figure
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.rule import Missing, possible
+from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.data import Data
 from vtax_studies.vrtprof.setup import (
@@ -37,11 +37,6 @@ BINS = 60
 _PICTURE = "The picture is not in the text that is available."
 
 
-def drawn(data: Data, only: str | None) -> list[StudyFigure]:
-    """The figures that the data allows."""
-    return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
-
-
 def figure_2(data: Data) -> StudyFigure:
     """The native matrix."""
     panel = _required(matrix_figure("Native", m.matrix(data.of(NATIVE))))
@@ -58,9 +53,7 @@ def figure_2(data: Data) -> StudyFigure:
 
 def figure_3(data: Data) -> StudyFigure:
     """The virtualized matrix, and what virtualization changes."""
-    names = data.guests()
-    if not names:
-        raise Missing("no nested guest was recorded")
+    names = some(data.guests(), "no nested guest was recorded")
     ours = m.matrix(data.of(names[-1]))
     panels = [_required(matrix_figure(f"Virtualized, {names[-1]}", ours))]
     if data.recordings.get(NATIVE):
@@ -171,16 +164,9 @@ FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
 ABSENT = "absent"
 
 
-def tables(data: Data) -> list[StudyTable]:
-    """The tables that the data allows."""
-    return possible((events, runtimes, emulated_runtimes, pairs), data)
-
-
 def events(data: Data) -> StudyTable:
     """Table II: the paper's events, what counts the same here, and how often that occurred."""
-    if not data.recordings:
-        raise Missing("nothing was recorded")
-    names = list(data.recordings)
+    names = some(list(data.recordings), "nothing was recorded")
     rows = []
     for event in TABLE_II:
         columns = event.ours or ("",)
@@ -316,3 +302,6 @@ def _found(matrix: Matrix, first: str, second: str) -> str:
     except Missing:
         return ABSENT
     return f"{value:.2f}" if certain else f"({value:.2f})"
+
+
+TABLES = (events, runtimes, emulated_runtimes, pairs)

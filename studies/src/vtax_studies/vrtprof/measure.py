@@ -19,7 +19,7 @@ from vtax.record.options import RecordOptions
 from vtax.record.recorder import PROGRAM, Recorder
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Step, Variant
-from vtax_studies.counting import Counting
+from vtax_studies.measuring import Counting
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.vrtprof import emulated
 from vtax_studies.vrtprof.data import Data
@@ -80,9 +80,9 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     return Data(
         found.recordings,
         found.absent,
-        found.left_out,
         pl.DataFrame(found.overheads),
         pl.DataFrame(found.emulated),
+        left_out=found.left_out,
     )
 
 

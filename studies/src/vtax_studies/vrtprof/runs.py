@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtax import environments
 from vtax.analysis.intervals import Recording
 from vtax.environments import Environment
 from vtax.errors import VtaxError
@@ -19,7 +18,7 @@ from vtax.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
 from vtax.workloads import builtin
 from vtax.workloads.base import Command
 from vtax.workloads.variables import base_environment
-from vtax_studies.counting import Counting
+from vtax_studies.measuring import Counting, ready
 from vtax_studies.vrtprof.setup import Work
 
 TIMEOUT_S = 300.0
@@ -70,8 +69,7 @@ def run(
 def prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
     """The environment, and a new folder for its machine. Raises VtaxError where it cannot be
     made."""
-    environment = environments.build(spec)
-    environment.check()
+    environment = ready(spec)
     work = folder / "work" / name.replace(" ", "-")
     work.mkdir(mode=0o700, parents=True)
     return environment, work

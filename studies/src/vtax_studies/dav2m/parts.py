@@ -1,4 +1,4 @@
-"""The whole study: simulate, judge, draw."""
+"""What the study is made of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vtax.present.format import significant
 from vtax_studies.dav2m.claims import RULES
 from vtax_studies.dav2m.data import Data
-from vtax_studies.dav2m.figures import draw
+from vtax_studies.dav2m.figures import FIGURES
 from vtax_studies.dav2m.sensitivity import choices_table, conclusions_table
 from vtax_studies.dav2m.setup import (
     CLOSE_PERCENT,
@@ -16,8 +16,9 @@ from vtax_studies.dav2m.setup import (
     MACHINE_TITLES,
     SECOND_MACHINE,
 )
-from vtax_studies.model import Outcome, Progress, StudyOptions
-from vtax_studies.rule import FACTOR, judge, possible
+from vtax_studies.dav2m.simulate import planned, run
+from vtax_studies.model import Parts, Progress, StudyOptions
+from vtax_studies.rule import FACTOR
 
 CAUTIONS = (
     "Every number is a model's: no hardware ran, and all cycles are modelled.",
@@ -30,31 +31,9 @@ CAUTIONS = (
 )
 
 
-def run(options: StudyOptions, progress: Progress) -> Outcome:
-    """Simulate what the options ask for, and make the study of it."""
-    from vtax_studies.dav2m.simulate import planned
-    from vtax_studies.dav2m.simulate import run as simulate
-
-    return made(simulate(planned(options), progress), options)
-
-
-def made(data: Data, options: StudyOptions) -> Outcome:
-    """Claims, figures and tables of simulated data."""
-    cautions = list(CAUTIONS)
-    if options.quick:
-        cautions.append("Made with --quick: fewer points and shorter runs than the study's.")
-    if options.figure:
-        cautions.append(
-            f"Made with --figure {options.figure}: claims that need other data are not listed."
-        )
-    return Outcome(
-        claims=judge(RULES, data, options.figure),
-        figures=draw(data, options.figure),
-        tables=possible((conclusions_table, choices_table), data),
-        frames=data.frames(),
-        setup=list(_setup(data, options)),
-        cautions=cautions,
-    )
+def _measure(options: StudyOptions, progress: Progress) -> Data:
+    """Simulate what the options ask for."""
+    return run(planned(options), progress)
 
 
 def _setup(data: Data, options: StudyOptions) -> Iterator[tuple[str, str]]:
@@ -80,3 +59,15 @@ def _setup(data: Data, options: StudyOptions) -> Iterator[tuple[str, str]]:
     yield "Virtually identical", f"within {CLOSE_PERCENT:g} % (section 1)"
     yield "Sizes", f"agree within a factor of {FACTOR:g}; the study's choice"
     yield "Seed of the random numbers", str(options.seed)
+
+
+PARTS = Parts(
+    measure=_measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=(conclusions_table, choices_table),
+    setup=_setup,
+    cautions=lambda data: CAUTIONS,
+    quick="fewer points and shorter runs than the study's",
+    alone="claims that need other data are not listed",
+)
