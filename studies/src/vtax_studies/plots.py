@@ -180,6 +180,11 @@ def line(
     }
 
 
+def curve(look: Look, x: Sequence[float], y: Sequence[float | None]) -> Plot:
+    """The line of a series, with its points."""
+    return line(x, y, look.name, look.colour, dash=look.dash, points=True)
+
+
 def lines(
     traces: Sequence[Plot],
     x_title: str,

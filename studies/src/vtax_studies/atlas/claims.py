@@ -27,7 +27,7 @@ from vtax_studies.atlas.setup import (
     TREMENDOUS,
     Place,
 )
-from vtax_studies.rule import Judgement, Missing, Rule, all_hold
+from vtax_studies.rule import Judgement, Missing, Rule, all_hold, some
 
 MIB = 1 << 20
 
@@ -271,9 +271,7 @@ def _counting(data: Data, quantity: str) -> Mapping[Place, Sequence[MemoryPoint]
         ]  # fmt: skip
         if len(points) > 1:
             found[place] = points
-    if not found:
-        raise Missing(NO_TLB)
-    return found
+    return some(found, NO_TLB)
 
 
 def _reaching(data: Data, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
@@ -281,9 +279,7 @@ def _reaching(data: Data, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
     found = {
         place: each for place, each in data.of(megabytes).items() if m.reaches(each, megabytes)
     }
-    if not found:
-        raise Missing(f"no size was run that does not fit into {megabytes} MB")
-    return found
+    return some(found, f"no size was run that does not fit into {megabytes} MB")
 
 
 RULES: tuple[Rule[Data], ...] = (

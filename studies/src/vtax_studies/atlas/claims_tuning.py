@@ -20,7 +20,7 @@ from vtax_studies.atlas.setup import (
     STABLE,
     Place,
 )
-from vtax_studies.rule import Judgement, Missing, Rule, all_hold
+from vtax_studies.rule import Judgement, Missing, Rule, all_hold, some
 from vtax_studies.rule import size as judged_size
 
 KIB = 1 << 10
@@ -135,9 +135,7 @@ def _groups(data: Data) -> Sequence[Mapping[Place, CacheEdge]]:
         if found.cache_edge is not None and found.cache_edge.points:
             groups.setdefault(found.cache_edge.size, {})[place] = found.cache_edge
     several = [group for group in groups.values() if len({each.kernel for each in group}) > 1]
-    if not several:
-        raise Missing("the sweep of no two kernels has products of one size")
-    return several
+    return some(several, "the sweep of no two kernels has products of one size")
 
 
 def _kib(size: float | str | None) -> str:

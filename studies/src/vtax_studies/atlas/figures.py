@@ -13,7 +13,7 @@ from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS
 from vtax_studies.atlas.setup import LARGE_MB, SMALL_MB, STATED, Place
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.plots import Series, bars, line, lines, value_text
+from vtax_studies.plots import Series, bars, curve, lines, value_text
 from vtax_studies.rule import some
 
 MIB = 1 << 20
@@ -34,14 +34,9 @@ def _curves(
                 values = [getattr(point, quantity) for point in points]
                 if all(each is None for each in values):
                     continue
-                look = LOOKS[place.kernel]
-                traces.append(
-                    line(
-                        [point.size for point in points],
-                        [None if each is None else each / unit for each in values],
-                        look.name, look.colour, dash=look.dash, points=True,
-                    )
-                )  # fmt: skip
+                sizes = [point.size for point in points]
+                scaled = [None if each is None else each / unit for each in values]
+                traces.append(curve(LOOKS[place.kernel], sizes, scaled))
             some(traces, f"no machine says its {quantity}")
             plot = lines(traces, "Rows of each matrix", axis, HEIGHT, legend_rows=len(traces))
             text = f"{title} with {megabytes} MB of memory; the values are in the tables."

@@ -20,7 +20,7 @@ from vtax_studies.atlas.setup import (
     UML,
 )
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.plots import Look, Series, bars, line, lines, value_text
+from vtax_studies.plots import Look, Series, bars, curve, lines, value_text
 from vtax_studies.rule import some
 
 KIB = 1 << 10
@@ -70,15 +70,14 @@ def edges(data: Data) -> StudyFigure:
     panels = []
     for megabytes in (SMALL_MB, LARGE_MB):
         traces = [
-            line(
+            curve(
+                LOOKS[place.kernel],
                 [point.bytes / KIB for point in found.cache_edge.points],
                 [point.gflops for point in found.cache_edge.points],
-                LOOKS[place.kernel].name, LOOKS[place.kernel].colour,
-                dash=LOOKS[place.kernel].dash, points=True,
             )
             for place, found in data.tuned.items()
             if place.megabytes == megabytes and found.cache_edge
-        ]  # fmt: skip
+        ]
         if traces:
             plot = lines(traces, "CacheEdge (KiB)", "GFLOP/s", HEIGHT, legend_rows=len(traces))
             plot["layout"]["xaxis"] |= {"type": "log", "dtick": "D1"}

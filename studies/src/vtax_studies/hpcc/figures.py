@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from vtax.analysis.order_drift import Contrast
 from vtax.present.format import significant
 from vtax.present.html.plotting import Figure, Plot
@@ -12,7 +10,7 @@ from vtax_studies.hpcc.claims import apart, change, ratio, share, words
 from vtax_studies.hpcc.data import Data
 from vtax_studies.hpcc.setup import HPL, KVM, NATIVE, RANDOM_ACCESS, STATED, TCG, UML
 from vtax_studies.model import StudyFigure, StudyTable
-from vtax_studies.plots import Look, Series, bars, line, lines
+from vtax_studies.plots import Look, Series, bars, curve, lines
 from vtax_studies.rule import some
 
 LOOKS = {
@@ -29,7 +27,7 @@ def figure_1(data: Data) -> StudyFigure:
     traces = []
     for name in _measured(data):
         found = m.clocks(data, name)
-        traces.append(_line(name, list(found), [each.percent for each in found.values()]))
+        traces.append(curve(LOOKS[name], list(found), [each.percent for each in found.values()]))
     plot = lines(
         traces, "Table of MPIRandomAccess (words)", "|T_cpu / T_wall - 1| (%)", HEIGHT,
         legend_rows=len(traces),
@@ -147,11 +145,6 @@ def _measured(data: Data) -> list[str]:
     return some([name for name in data.places if data.observations[name]])
 
 
-def _line(name: str, x: Sequence[float], y: Sequence[float | None]) -> Plot:
-    look = LOOKS[name]
-    return line(x, y, name, look.colour, dash=look.dash, points=True)
-
-
 def _panel(title: str, meaning: str, plot: Plot) -> Figure:
     names = ", ".join(str(each["name"]) for each in plot["data"])
     return Figure(title, meaning, f"{title}, for {names}; the values are in the tables.", plot)
@@ -161,7 +154,7 @@ def _drift_panel(data: Data, contrast: Contrast, meaning: str) -> Figure:
     traces = []
     for name in _measured(data):
         found = m.drift(data, name).sizes[contrast]
-        traces.append(_line(name, list(found), [each.percent for each in found.values()]))
+        traces.append(curve(LOOKS[name], list(found), [each.percent for each in found.values()]))
     plot = lines(traces, "HPL's N", "Change of time (%)", HEIGHT, legend_rows=len(traces))
     return _panel(contrast.value.capitalize(), meaning, plot)
 
