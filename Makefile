@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 .PHONY: help setup setup-demo setup-test arm64 wheels demo test lint fresh soak bench docs clean
 
-PYTHON_FILES := python packaging $(wildcard tests bench)
+PYTHON_FILES := python packaging studies $(wildcard tests bench)
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -79,4 +79,4 @@ docs: setup ## rewrite the tables in docs/ from the code
 
 clean: ## remove what setup and the tests made (runs/ stays)
 	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find python tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +
+	find python studies tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +

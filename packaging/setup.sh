@@ -224,19 +224,23 @@ if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/d
 fi
 
 # What an installation depends on; the folder too, because an editable install points at it.
-key=$({ cat pyproject.toml packaging/vtax_build.py; .venv/bin/python -V; pwd; } | sha256sum)
+key=$({ cat pyproject.toml packaging/vtax_build.py studies/pyproject.toml; .venv/bin/python -V; pwd; } | sha256sum)
 installed_as() { [ "$key" = "$(cat ".venv/.installed-$1" 2>/dev/null)" ] && [ -x .venv/bin/vtax ]; }
 install_as() {
-    say "installing vtax and its Python packages into .venv ($1)"
+    local level=$1
+    shift
+    say "installing vtax and its Python packages into .venv ($level)"
     # The Rust parts are compiled below, those of the level only.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        --config-settings rust=later -e "$2" </dev/null
-    printf '%s\n' "$key" >".venv/.installed-$1"
+        --config-settings rust=later "$@" </dev/null
+    printf '%s\n' "$key" >".venv/.installed-$level"
 }
 if needs test; then
-    installed_as test || install_as test '.[dev]'
+    installed_as test || install_as test -e '.[dev]' -e ./studies
+elif needs use; then
+    installed_as test || installed_as use || install_as use -e . -e ./studies
 else
-    installed_as test || installed_as use || install_as use .
+    installed_as test || installed_as use || installed_as demo || install_as demo -e .
 fi
 
 # --- Rust -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ ROWS = [
     .partition("\n\n")[0]
     .splitlines()
 ]
-REGISTERED = re.compile(r"`(\w+)` of `([^`]+)`")
+REGISTERED = re.compile(r"`([\w.]+)` of `([^`]+)`")
 
 
 def files(path: str) -> list[Path]:
@@ -50,7 +51,7 @@ def test_what_a_row_names_is_there(row: list[str]) -> None:
             assert re.search(rf"\b{word}\b", text), f"{word} is in none of {list(named)}"
     for name, path in REGISTERED.findall(row[2]):
         (file,) = files(path)
-        defined = rf"^\s*(pub )?(const )?{name}\b.* = "
+        defined = rf"^\s*(pub )?(const )?{name}\b.* = |^\[.*\"{name}\"\]$"
         assert re.search(defined, file.read_text(), re.MULTILINE), f"{path} defines no {name}"
     new, *_ = named
     if "NAME" in new:
@@ -101,16 +102,26 @@ class Shouting:
         loudness = repetition.machine.offer(Shout).loudness()
         repetition.metrics.append(Metric("loudness", "dB", "lower", loudness))
 '''
+STUDIES = ROOT / "studies"
 STUDY = """\
-from vtax.studies.model import Claim, Outcome, Study, Verdict
+from vtax_studies.model import Parts, Study, StudyData
+from vtax_studies.rule import Judgement, Rule
 
 
-def run(options, progress):
-    claim = Claim("sky", "1", "the sky is blue", "blue", "blue", Verdict.HOLDS, "seen")
-    return Outcome([claim], [], [], {}, [])
+def look(data):
+    return Judgement("blue", True, "seen")
 
 
-STUDY = Study("sky", "The sky", "A paper of the sky", run)
+STUDY = Study("sky", "the sky", "The sky", "A paper of the sky", module=__name__)
+PARTS = Parts(
+    measure=lambda options, progress: StudyData(),
+    rules=[Rule("sky", "1", "the sky is blue", "blue", look)],
+    figures={},
+    tables=(),
+    setup=lambda data, options: (),
+    cautions=lambda data: (),
+    quick="nothing is quicker",
+)
 """
 VERB = '''\
 def hello() -> None:
@@ -143,6 +154,19 @@ class Copy:
         content = file.read_text()
         assert content.count(after) == 1, f"{path}: {after}"
         file.write_text(content.replace(after, after + text))
+
+    def install_studies(self) -> None:
+        """Do what `make setup` does: an installer reads entry points from pyproject.toml."""
+        project = tomllib.loads((self.folder / "studies/pyproject.toml").read_text())["project"]
+        (self.folder / "vtax_studies").symlink_to(self.folder / "studies/src/vtax_studies")
+        info = self.folder / f"vtax_studies-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        names = project["entry-points"]["vtax.studies"]
+        lines = [f"{name} = {place}" for name, place in names.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[vtax.studies]", *lines, ""]))
 
     def python(self, *argv: str) -> str:
         done = subprocess.run(
@@ -199,8 +223,13 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
 
 
 def test_a_study(copy: Copy) -> None:
-    copy.add("studies/sky/__init__.py", STUDY)
-    copy.insert("studies/registry.py", "STUDIES = {", '"sky": "the sky",')
+    copy.package = copy.folder / "studies"
+    shutil.copytree(STUDIES / "src", copy.package / "src")
+    shutil.copy(STUDIES / "pyproject.toml", copy.package)
+    copy.add("src/vtax_studies/sky/__init__.py", STUDY)
+    group = '[project.entry-points."vtax.studies"]\n'
+    copy.insert("pyproject.toml", group, 'sky = "vtax_studies.sky:STUDY"\n')
+    copy.install_studies()
     assert "the sky" in copy.vtax("study", "--help")
     content = json.loads(copy.vtax("study", "sky", "--json", "--quiet", "--out", "out"))
     assert [claim["verdict"] for claim in content["claims"]] == ["holds"]

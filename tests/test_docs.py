@@ -12,11 +12,12 @@ PAGES = [
     *ROOT.glob("*.md"),
     *ROOT.glob("docs/*.md"),
     *ROOT.glob("bench/*.md"),
+    *ROOT.glob("studies/*.md"),
     *ROOT.glob("crates/*/*.md"),
 ]
 MOST_PAGES = 16
-"""Below docs/, beside the index and what the studies found."""
-NOT_COUNTED = {"README.md", "reproduction.md"}
+"""Below docs/, beside the index."""
+NOT_COUNTED = {"README.md"}
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 

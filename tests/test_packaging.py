@@ -333,6 +333,15 @@ def test_the_sdist_has_all_that_a_build_takes(sdist: Path, tmp_path: Path) -> No
     assert all(Path(each["src_path"]).is_file() for crate in crates for each in crate["targets"])
 
 
+def test_the_studies_are_of_this_version() -> None:
+    own, studies = (
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for folder in (ROOT, ROOT / "studies")
+    )
+    assert studies["version"] == own["version"]
+    assert studies["dependencies"] == [f"{own['name']}=={own['version']}"]
+
+
 @pytest.mark.slow
 @pytest.mark.soak
 def test_the_sdist_builds_a_wheel_that_works_elsewhere(

@@ -1,4 +1,4 @@
-"""Environments, workloads and policies of other packages, found by their entry points.
+"""Environments, workloads, policies and studies of other packages, found by their entry points.
 
 A package declares in its pyproject.toml, for example:
 
@@ -17,7 +17,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 ENVIRONMENTS, WORKLOADS, POLICIES = "vtax.environments", "vtax.workloads", "vtax.policies"
-_KINDS = {ENVIRONMENTS: "environment", WORKLOADS: "workload", POLICIES: "policy"}
+STUDIES = "vtax.studies"
+_KINDS = {
+    ENVIRONMENTS: "environment",
+    WORKLOADS: "workload",
+    POLICIES: "policy",
+    STUDIES: "study",
+}
 
 
 def load(

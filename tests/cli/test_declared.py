@@ -39,7 +39,13 @@ from vtax.errors import MisuseError
 from vtax.record import sources
 from vtax.runner.instruments import INSTRUMENTS, chosen, usable
 
-PACKAGE = ROOT / "python/vtax"
+PACKAGES = {"": ROOT / "python/vtax", "studies/": ROOT / "studies/src/vtax_studies"}
+FILES = {
+    f"{beside}{path.relative_to(package)}": path
+    for beside, package in PACKAGES.items()
+    for path in sorted(package.rglob("*.py"))
+}
+"""The modules of vtax and, beside it, of the studies."""
 
 ALLOWED = {
     "present/html/timelines.py": "`container` is a frame of reference in plotly",
@@ -93,8 +99,7 @@ def test_without_a_recorder_there_are_no_sources(
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(PACKAGE))
+    for name, path in FILES.items():
         if not name.startswith("environments/"):
             yield name, ast.parse(path.read_text())
 
@@ -127,7 +132,7 @@ def test_no_environment_may_import_another() -> None:
 
 def test_each_exception_is_one() -> None:
     for name in ALLOWED:
-        words = ast.walk(ast.parse((PACKAGE / name).read_text()))
+        words = ast.walk(ast.parse(FILES[name].read_text()))
         texts = [node.value for node in words if isinstance(node, ast.Constant)]
         assert any(str(text).partition(":")[0] in BUILT_IN for text in texts) or "native" in str(
             texts

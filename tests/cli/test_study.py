@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -11,13 +12,16 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import study_data
+from command_line import ROOT
 from command_line import vtax as whole_command
-from vtax.studies import registry
-from vtax.studies.dav2m import STUDY
-from vtax.studies.dav2m.outcome import made
-from vtax.studies.dav2m.setup import FIGURES
-from vtax.studies.files import to_json, write
-from vtax.studies.model import StudyOptions
+from vtax import plugins
+from vtax.cli import study
+from vtax.errors import VtaxError
+from vtax_studies.dav2m import STUDY
+from vtax_studies.dav2m.setup import FIGURES
+from vtax_studies.driver import made
+from vtax_studies.files import to_json, write
+from vtax_studies.model import StudyOptions
 
 
 def vtax(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -44,9 +48,17 @@ def test_misuse_is_one_line(arguments: tuple[str, ...], message: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_every_registered_study_is_found() -> None:
-    for name in registry.STUDIES:
-        assert registry.find(name).name == name
+def test_every_declared_study_is_found() -> None:
+    project = tomllib.loads((ROOT / "studies/pyproject.toml").read_text("utf-8"))["project"]
+    assert study.installed().keys() >= project["entry-points"]["vtax.studies"].keys()
+    for name, found in study.installed().items():
+        assert found.name == name
+
+
+def test_without_studies_one_line_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: ())
+    with pytest.raises(VtaxError, match=r"^no study is installed; .*pip install \./studies$"):
+        study.study("dav2m")
 
 
 def test_files_of_a_study(tmp_path: Path) -> None:
@@ -68,8 +80,6 @@ def test_files_of_a_study(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
-    from vtax.errors import VtaxError
-
     (tmp_path / "file").write_text("")
     with pytest.raises(VtaxError, match="choose another --out"):
         write(STUDY, study_data.outcome(), tmp_path / "file" / "below")
@@ -77,7 +87,7 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
-    outcome = made(study_data.data(), StudyOptions(figure=figure))
+    outcome = made(STUDY, study_data.data(), StudyOptions(figure=figure))
     assert [drawn.number for drawn in outcome.figures] in ([figure], ["S"], [])
     assert any(f"--figure {figure}" in caution for caution in outcome.cautions)
     json.loads(to_json(STUDY, outcome))
@@ -86,7 +96,7 @@ def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_has_jobs(figure: str) -> None:
     pytest.importorskip("vtax._native")
-    from vtax.studies.dav2m.simulate import planned
+    from vtax_studies.dav2m.simulate import planned
 
     jobs = planned(StudyOptions(figure=figure))
     assert jobs

@@ -18,9 +18,9 @@ from vtax.formats.study import StudyRecord
 from vtax.formats.sweep import FailedPoint, SweepRecord
 from vtax.paging.sweep.folder import RECORD as SWEEP
 from vtax.paging.sweep.folder import SweepFolder
-from vtax.studies.dav2m import STUDY
-from vtax.studies.files import RECORD as STUDIED
-from vtax.studies.files import to_json
+from vtax_studies.dav2m import STUDY
+from vtax_studies.files import RECORD as STUDIED
+from vtax_studies.files import to_json
 
 SWEPT = SweepRecord(
     vtax="0",

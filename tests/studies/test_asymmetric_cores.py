@@ -18,6 +18,7 @@ from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, vtax, without_root
 from tested_machines import checked
+from vtax.cli.study import installed
 from vtax.environments import build
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
@@ -28,13 +29,13 @@ from vtax.runner import service_domain
 from vtax.runner.place import Settings
 from vtax.runner.runner import Listener
 from vtax.runner.service_domain import Backend
-from vtax.studies import registry
-from vtax.studies.asymmetric_cores import STUDY, claims, measure
-from vtax.studies.asymmetric_cores import data as m
-from vtax.studies.asymmetric_cores.claims import RULES, agreed, less, near
-from vtax.studies.asymmetric_cores.data import Data, Interval
-from vtax.studies.asymmetric_cores.outcome import made
-from vtax.studies.asymmetric_cores.setup import (
+from vtax.workloads.loads.registry import LOADS
+from vtax_studies import measuring
+from vtax_studies.asymmetric_cores import STUDY, claims, measure
+from vtax_studies.asymmetric_cores import data as m
+from vtax_studies.asymmetric_cores.claims import RULES, agreed, less, near
+from vtax_studies.asymmetric_cores.data import Data, Interval
+from vtax_studies.asymmetric_cores.setup import (
     FIGURES,
     FULL,
     LOWEST,
@@ -47,13 +48,13 @@ from vtax.studies.asymmetric_cores.setup import (
     VDE,
     CoresPlan,
 )
-from vtax.studies.counting import Counting
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
-from vtax.workloads.loads.registry import LOADS
+from vtax_studies.driver import made
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.measuring import Counting
+from vtax_studies.model import Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 NOISY = 0.25
@@ -66,7 +67,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, StudyOptions(), asymmetric_data.MACHINE)
+    return made(STUDY, data, StudyOptions(), asymmetric_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -78,7 +79,7 @@ def changed(load: str, **fields: Any) -> Data:
 
 
 def test_it_is_registered_by_its_name_with_a_hyphen() -> None:
-    assert registry.find("asymmetric-cores") is STUDY
+    assert installed()["asymmetric-cores"] is STUDY
     assert STUDY.found == "Found (measured)"
 
 
@@ -209,7 +210,9 @@ def test_twelve_pairs_are_planned() -> None:
 
 
 def test_nothing_is_said_of_what_was_not_run() -> None:
-    found = made(Data(None, None, {VDE: "no link"}), StudyOptions(), asymmetric_data.MACHINE)
+    found = made(
+        STUDY, Data(None, left_out={VDE: "no link"}), StudyOptions(), asymmetric_data.MACHINE
+    )
     assert {claim.verdict for claim in found.claims} == {UNKNOWN}
     assert found.figures == [] and found.tables == []
     assert f"{VDE} is left out: no link" in found.cautions
@@ -217,7 +220,8 @@ def test_nothing_is_said_of_what_was_not_run() -> None:
 
 def test_a_claim_says_why_its_data_are_missing() -> None:
     without = asymmetric_data.data(environments=(VDE,), alone=None)
-    lost = Data(without.served, None, {**without.left_out, SLOW_GUEST: "its vCPU could not move"})
+    reasons = {**without.left_out, SLOW_GUEST: "its vCPU could not move"}
+    lost = Data(without.served, left_out=reasons)
     reasons = {claim.name: claim.reason for claim in judge(RULES, lost)}
     assert reasons["kept-tcp-qemu"] == f"{QEMU}: {asymmetric_data.REASON}."
     assert "its vCPU could not move" in reasons["kept-cpu-bound"]
@@ -234,7 +238,9 @@ def test_cautions(outcome: Outcome) -> None:
         "The link is shaped",
     ):
         assert said in text
-    apart = made(changed("tcp", saturated=True), StudyOptions(quick=True), asymmetric_data.MACHINE)
+    apart = made(
+        STUDY, changed("tcp", saturated=True), StudyOptions(quick=True), asymmetric_data.MACHINE
+    )
     assert any("saturated" in each for each in apart.cautions)
     assert any("--quick" in each for each in apart.cautions)
 
@@ -259,14 +265,16 @@ def test_figures_show_what_claims_judge(outcome: Outcome) -> None:
 
 
 def test_a_figure_of_ab_takes_http_where_ab_was_not_run() -> None:
-    found = made(asymmetric_data.data(without=("ab",)), StudyOptions(), asymmetric_data.MACHINE)
+    found = made(
+        STUDY, asymmetric_data.data(without=("ab",)), StudyOptions(), asymmetric_data.MACHINE
+    )
     figures = {each.number: each for each in found.figures}
     assert [panel.title.partition(":")[0] for panel in figures["2"].panels] == ["http", "http"]
 
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, StudyOptions(figure=figure), asymmetric_data.MACHINE)
+    found = made(STUDY, data, StudyOptions(figure=figure), asymmetric_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
     assert f"Made with --figure {figure}: no other is drawn." in found.cautions
 
@@ -343,7 +351,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
 
     monkeypatch.setattr(Campaign, "asked", [])
     monkeypatch.setattr(measure, "PlaceCampaign", Campaign)
-    monkeypatch.setattr(measure.environments, "build", lambda spec: Environment())
+    monkeypatch.setattr(measuring.environments, "build", lambda spec: Environment())
     monkeypatch.setattr(measure.registry, "check", lambda load: None)
     backend = Backend(name="quota", possible=True, does_not="")
     monkeypatch.setattr(measure.service_domain, "backends", lambda: (backend,))

@@ -16,15 +16,15 @@ import atlas_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from vtax.present.terminal.tables import plain
-from vtax.studies.atlas import STUDY, claims, claims_tuning
-from vtax.studies.atlas.data import Data
-from vtax.studies.atlas.outcome import made
-from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
+from vtax_studies.atlas import STUDY, claims, claims_tuning
+from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
+from vtax_studies.driver import made
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.model import Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 RULES = (*claims_tuning.RULES, *claims.RULES)
 
@@ -36,7 +36,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, StudyOptions(), atlas_data.MACHINE)
+    return made(STUDY, data, StudyOptions(), atlas_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -106,6 +106,7 @@ def test_one_run_of_each_cannot_tell_edges_apart() -> None:
 
 def test_nothing_is_said_of_what_was_not_run(data: Data) -> None:
     found = made(
+        STUDY,
         replace(data, found={}, differences=(), tuned={}, equivalence=()),
         StudyOptions(),
         atlas_data.MACHINE,
@@ -122,7 +123,7 @@ def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, StudyOptions(figure=figure), atlas_data.MACHINE)
+    found = made(STUDY, data, StudyOptions(figure=figure), atlas_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
 
 

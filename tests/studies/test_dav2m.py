@@ -10,14 +10,14 @@ from syrupy.assertion import SnapshotAssertion
 
 import study_data
 from vtax.present.terminal.tables import plain
-from vtax.studies import table
-from vtax.studies.dav2m import STUDY, sensitivity
-from vtax.studies.dav2m import data as m
-from vtax.studies.dav2m.claims import RULES
-from vtax.studies.dav2m.data import Data
-from vtax.studies.dav2m.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
-from vtax.studies.model import Claim, Verdict
-from vtax.studies.rule import Missing, judge, size
+from vtax_studies import table
+from vtax_studies.dav2m import STUDY, sensitivity
+from vtax_studies.dav2m import data as m
+from vtax_studies.dav2m.claims import RULES
+from vtax_studies.dav2m.data import Data
+from vtax_studies.dav2m.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
+from vtax_studies.model import Claim, Verdict
+from vtax_studies.rule import Missing, judge, size
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 

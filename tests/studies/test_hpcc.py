@@ -21,12 +21,12 @@ import hpcc_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from vtax.present.terminal.tables import plain
-from vtax.studies.files import write
-from vtax.studies.hpcc import STUDY
-from vtax.studies.hpcc.claims import RULES
-from vtax.studies.hpcc.data import Data
-from vtax.studies.hpcc.outcome import made
-from vtax.studies.hpcc.setup import (
+from vtax_studies.driver import made
+from vtax_studies.files import write
+from vtax_studies.hpcc import STUDY
+from vtax_studies.hpcc.claims import RULES
+from vtax_studies.hpcc.data import Data
+from vtax_studies.hpcc.setup import (
     CPU,
     FIGURES,
     LARGE_TABLE,
@@ -37,10 +37,10 @@ from vtax.studies.hpcc.setup import (
     UML,
     WALL,
 )
-from vtax.studies.html import write_report
-from vtax.studies.model import Basis, Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
+from vtax_studies.html import write_report
+from vtax_studies.model import Basis, Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, StudyOptions(), hpcc_data.MACHINE)
+    return made(STUDY, data, StudyOptions(), hpcc_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -156,7 +156,7 @@ def test_small_tables_alone_do_not_judge_large_ones(data: Data) -> None:
 
 def test_without_guests_nothing_is_said_of_them(data: Data) -> None:
     alone = {name: own if name == NATIVE else [] for name, own in data.observations.items()}
-    found = made(replace(data, observations=alone), StudyOptions(), hpcc_data.MACHINE)
+    found = made(STUDY, replace(data, observations=alone), StudyOptions(), hpcc_data.MACHINE)
     unknown = {claim.name for claim in found.claims if claim.verdict is Verdict.UNKNOWN}
     assert unknown >= {"order-guests", "hpl-little", "random-access-loss", "inversion-likelier"}
     assert [figure.number for figure in found.figures] == ["1", "2"]
@@ -170,7 +170,7 @@ def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, StudyOptions(figure=figure), hpcc_data.MACHINE)
+    found = made(STUDY, data, StudyOptions(figure=figure), hpcc_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
 
 

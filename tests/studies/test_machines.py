@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vtax.studies.dav2m import simulate
+from vtax_studies.dav2m import simulate
 
 MACHINE: dict[str, Any] = {
     "name": "test",
@@ -50,7 +50,7 @@ def test_without_walk_caches_nothing_skips_a_reference() -> None:
 
 def test_excess_is_against_the_mode_it_is_in() -> None:
     pytest.importorskip("vtax._native")
-    from vtax.studies.dav2m.simulate import excess
+    from vtax_studies.dav2m.simulate import excess
 
     def rows(mode: str, cycles: list[float], paging: list[str]) -> pl.DataFrame:
         return pl.DataFrame({"mode": mode, "window": range(4), "cycles": cycles, "paging": paging})

@@ -15,9 +15,9 @@ from playwright.sync_api import Browser
 import study_data
 from browser_page import OVERLAPS, Visit, covered_by_toolbars
 from vtax.present.html.plotting import Figure
-from vtax.studies.dav2m import STUDY
-from vtax.studies.html import write_report
-from vtax.studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict
+from vtax_studies.dav2m import STUDY
+from vtax_studies.html import write_report
+from vtax_studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e{{ 7 * 7 }}&amp;"
 

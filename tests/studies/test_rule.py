@@ -7,9 +7,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.studies.model import Basis, Claim, Verdict
-from vtax.studies.rule import Judgement, Missing, Rule, all_hold, judge
-from vtax.studies.table import counts
+from vtax_studies.model import Basis, Claim, Verdict
+from vtax_studies.rule import Judgement, Missing, Rule, all_hold, judge
+from vtax_studies.table import counts
 
 Guests = list[tuple[bool, bool | None]]
 """Whether a guest is emulated, and what its own values say."""

@@ -26,17 +26,17 @@ from vtax.environments.qemu_arm64 import boot_files
 from vtax.errors import VtaxError
 from vtax.present.terminal.tables import plain
 from vtax.record.recorder import PROGRAM
-from vtax.studies.files import write
-from vtax.studies.html import write_report
-from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.table import parts
-from vtax.studies.vrtprof import STUDY
-from vtax.studies.vrtprof import data as m
-from vtax.studies.vrtprof.claims import RULES
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import (
+from vtax_studies.driver import made
+from vtax_studies.files import write
+from vtax_studies.html import write_report
+from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.table import parts
+from vtax_studies.vrtprof import STUDY
+from vtax_studies.vrtprof import data as m
+from vtax_studies.vrtprof.claims import RULES
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.setup import (
     EMULATED,
     FIGURES,
     HARDWARE,
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, StudyOptions(), vrtprof_data.MACHINE)
+    return made(STUDY, data, StudyOptions(), vrtprof_data.MACHINE)
 
 
 def test_claims_as_printed(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
@@ -189,7 +189,7 @@ def test_figures_name_what_they_show(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, StudyOptions(figure=figure), vrtprof_data.MACHINE)
+    found = made(STUDY, data, StudyOptions(figure=figure), vrtprof_data.MACHINE)
     assert [drawn.number for drawn in found.figures] in ([figure], [])
     assert any(f"--figure {figure}" in caution for caution in found.cautions)
 
@@ -197,6 +197,7 @@ def test_one_figure(data: Data, figure: str) -> None:
 def test_an_environment_that_is_left_out_is_said(data: Data) -> None:
     less = {NATIVE: data.recordings[NATIVE]}
     found = made(
+        STUDY,
         replace(data, recordings=less, left_out={"1 guest": "no QEMU"}),
         StudyOptions(),
         vrtprof_data.MACHINE,

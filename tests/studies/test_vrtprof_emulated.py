@@ -9,14 +9,15 @@ import polars as pl
 import pytest
 
 import vrtprof_data
-from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
-from vtax.studies.rule import judge
-from vtax.studies.vrtprof import data as m
-from vtax.studies.vrtprof.claims import RULES
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.emulated import SPEC
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, EMULATED_SETTINGS
+from vtax_studies.driver import made
+from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
+from vtax_studies.rule import judge
+from vtax_studies.vrtprof import STUDY
+from vtax_studies.vrtprof import data as m
+from vtax_studies.vrtprof.claims import RULES
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.emulated import SPEC
+from vtax_studies.vrtprof.setup import EMULATED, EMULATED_SETTINGS
 
 OVERHEADS = (
     "overhead-paper-interval-emulated",
@@ -33,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, StudyOptions(), vrtprof_data.MACHINE)
+    return made(STUDY, data, StudyOptions(), vrtprof_data.MACHINE)
 
 
 def judged(data: Data) -> dict[str, Claim]:
@@ -140,7 +141,7 @@ def test_a_machine_that_cannot_be_had(data: Data) -> None:
         assert found[name].verdict is Verdict.UNKNOWN
         assert found[name].reason == f"{EMULATED}: no QEMU."
     assert vrtprof_data.NO_PMU in found["kernel-cpi"].reason
-    outcome = made(less, StudyOptions(), vrtprof_data.MACHINE)
+    outcome = made(STUDY, less, StudyOptions(), vrtprof_data.MACHINE)
     assert f"{EMULATED} is left out: no QEMU" in outcome.cautions
     assert [table.name for table in outcome.tables] == ["II", "IV", "pairs"]
 

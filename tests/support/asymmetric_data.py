@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from vtax.analysis import place
 from vtax.analysis.place import SpeedRun
 from vtax.formats.place import PlaceEnvironment, PlaceRecord
-from vtax.studies.asymmetric_cores.data import Data, joined
-from vtax.studies.asymmetric_cores.setup import QEMU, SPECS, SPEEDS, TAP, VDE
+from vtax_studies.asymmetric_cores.data import Data, joined
+from vtax_studies.asymmetric_cores.setup import QEMU, SPECS, SPEEDS, TAP, VDE
 
 MACHINE = [("Machine", "a made processor, 2 CPUs, 8 GiB"), ("Kernel", "Linux 6"), ("Load", "0.1")]
 DESCRIBED = {
@@ -134,5 +134,5 @@ def data(
     return Data(
         joined([record(name, loads, rounds) for name in environments]),
         joined([slow_guest] if slow_guest else []),
-        {name: REASON for name in (VDE, QEMU, TAP) if name not in environments},
+        left_out={name: REASON for name in (VDE, QEMU, TAP) if name not in environments},
     )

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import tune_data
 from vtax.analysis import tune
 from vtax.analysis.memory import Measured, SizedRun, Used, compared, environment
-from vtax.studies.atlas.data import Data
-from vtax.studies.atlas.setup import FULL, NATIVE, PLACES, TCG, UML, Place
+from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.setup import FULL, NATIVE, PLACES, TCG, UML, Place
 
 MIB = 1 << 20
 MACHINE = [("Machine", "a made processor, 2 CPUs, 8 GiB"), ("Kernel", "Linux 6"), ("Load", "0.1")]
@@ -71,5 +71,5 @@ def data(edges: Mapping[str, int] = EDGES, runs: int = 5) -> Data:
             if each.spec == place.spec
         },
         tune.equivalence(own, moved, tune_data.MARGIN),
-        {place: LEFT_OUT for place in PLACES if place.kernel == TCG},
+        left_out={place.name: LEFT_OUT for place in PLACES if place.kernel == TCG},
     )

@@ -10,9 +10,10 @@ import order_data
 from comparison_data import sample
 from vtax.analysis.order_drift import Observation
 from vtax.formats.model import Sample
-from vtax.studies.hpcc.data import Data, Place
-from vtax.studies.hpcc.outcome import made
-from vtax.studies.hpcc.setup import (
+from vtax_studies.driver import made
+from vtax_studies.hpcc import STUDY
+from vtax_studies.hpcc.data import Data, Place
+from vtax_studies.hpcc.setup import (
     CPU,
     HPL,
     HPL_TIME,
@@ -23,7 +24,7 @@ from vtax.studies.hpcc.setup import (
     UML,
     WALL,
 )
-from vtax.studies.model import Outcome, StudyOptions
+from vtax_studies.model import Outcome, StudyOptions
 
 MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
 TABLES = {200: 1 << 15, 400: 1 << 17, 2048: 1 << 22}
@@ -60,7 +61,7 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
         name: Place(f"the spec of {name}", f"a {name}", name != NATIVE, steps_s=2e-6)
         for name in SPEEDS
     }
-    return Data(places, observations, samples, {"QEMU, KVM": NO_KVM})
+    return Data(places, observations, samples, left_out={"QEMU, KVM": NO_KVM})
 
 
 def _values(
@@ -83,4 +84,4 @@ def _values(
 
 
 def outcome() -> Outcome:
-    return made(data(), StudyOptions(), MACHINE)
+    return made(STUDY, data(), StudyOptions(), MACHINE)

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from vtax.studies.dav2m.data import Data
-from vtax.studies.dav2m.outcome import made
-from vtax.studies.dav2m.setup import (
+from vtax_studies.dav2m import STUDY
+from vtax_studies.dav2m.data import Data
+from vtax_studies.dav2m.setup import (
     CHOICES,
     EXIT_FACTORS,
     FOCUS,
@@ -20,7 +20,8 @@ from vtax.studies.dav2m.setup import (
     SURVEYED,
     TLB_FACTORS,
 )
-from vtax.studies.model import Outcome, StudyOptions
+from vtax_studies.driver import made
+from vtax_studies.model import Outcome, StudyOptions
 
 WINDOWS = 120
 NATIVE = 1.6e11
@@ -228,4 +229,4 @@ def data(**replaced: pl.DataFrame) -> Data:
 
 def outcome() -> Outcome:
     """The study of the made-up data."""
-    return made(data(), StudyOptions())
+    return made(STUDY, data(), StudyOptions())

@@ -14,10 +14,11 @@ import polars as pl
 
 import recording_data
 from vtax.analysis.intervals import load
-from vtax.studies.model import Outcome, StudyOptions
-from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
+from vtax_studies.driver import made
+from vtax_studies.model import Outcome, StudyOptions
+from vtax_studies.vrtprof import STUDY
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "vrtprof-arm64"
 
@@ -78,7 +79,7 @@ def data(parent: Path) -> Data:
     }
     names = ("hw.cycles", "hw.cycles.kernel", "hw.cache_misses", *HARDWARE)
     absent = dict.fromkeys(names, NO_PMU)
-    return Data(recordings, absent, {}, overheads(), emulated_overheads())
+    return Data(recordings, absent, overheads(), emulated_overheads())
 
 
 def emulated_overheads() -> pl.DataFrame:
@@ -88,4 +89,4 @@ def emulated_overheads() -> pl.DataFrame:
 
 
 def outcome(parent: Path) -> Outcome:
-    return made(data(parent), StudyOptions(), MACHINE)
+    return made(STUDY, data(parent), StudyOptions(), MACHINE)

@@ -41,9 +41,7 @@ app.command(**tune.SETTINGS)(tune.tune)
 app.command(**lab.SETTINGS)(lab.lab)
 app.add_typer(paging.app, name="paging")
 app.add_typer(place.app, name="place")
-app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
-    study.study
-)
+app.command(**study.SETTINGS)(study.study)
 record.add(app)
 app.command(**correlate.SETTINGS)(correlate.correlate)
 app.command(**timeline.SETTINGS)(timeline.timeline)

@@ -1,0 +1,141 @@
+"""Measuring for the study: the campaign of `vtax place measure` in each environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax.environments import Environment
+from vtax.errors import VtaxError
+from vtax.formats.place import PlaceRecord
+from vtax.runner import service_domain
+from vtax.runner.place import PlaceCampaign, Settings
+from vtax.runner.service_domain import Backend
+from vtax.workloads.loads import registry
+from vtax.workloads.loads.base import Load
+from vtax_studies.asymmetric_cores.data import Data, joined
+from vtax_studies.asymmetric_cores.setup import (
+    CPU_BOUND,
+    FIGURE_LOADS,
+    FULL,
+    QEMU,
+    QUICK,
+    SLOW_GUEST,
+    SPECS,
+    CoresPlan,
+)
+from vtax_studies.measuring import (
+    Counting,
+    carried_out,
+    nothing_measured,
+    run_folders,
+    usable,
+    variables,
+)
+from vtax_studies.model import Progress, StudyOptions
+
+
+class _Expected(Counting):
+    """Counts against the steps of all campaigns, which were planned before the first campaign."""
+
+    def extended(self, steps: int) -> None:
+        """Ignore new steps: they are in the total already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A campaign of its own: one environment at a time, so that no other guest takes CPU time."""
+
+    name: str
+    environment: Environment
+    loads: Sequence[Load]
+    slow_guest: bool = False
+
+    @property
+    def label(self) -> str:
+        return SLOW_GUEST if self.slow_guest else self.name
+
+    def steps(self, plan: CoresPlan, backends: int) -> int:
+        """The number of steps: a first look, and each point beside its control."""
+        pairs = plan.rounds * backends * len(plan.speeds)
+        return len(self.loads) * (1 + 2 * pairs)
+
+
+def measure(options: StudyOptions, progress: Progress) -> Data:
+    """Measure what the options ask for.
+
+    Raises VtaxError where nothing can be measured at all: without root, without a way to slow
+    threads, without any environment. Anything else that cannot be measured is left out with the
+    reason.
+    """
+    plan = QUICK if options.quick else FULL
+    backends = service_domain.usable(service_domain.backends())
+    left_out: dict[str, str] = {}
+    loads = _loads(FIGURE_LOADS.get(options.figure or "", plan.loads), left_out)
+    parts = list(_parts(plan, loads, left_out))
+    expected = sum(each.steps(plan, len(backends)) for each in parts)
+    shown = _Expected(expected, progress)
+    served: list[PlaceRecord] = []
+    alone: list[PlaceRecord] = []
+    with run_folders(options.folder) as folder:
+        for each in parts:
+            before = shown.count
+            try:
+                record = _campaign(each, plan, backends, options.seed, folder, shown)
+                (alone if each.slow_guest else served).append(record)
+            except VtaxError as error:
+                left_out[each.label] = str(error)
+            # A part that has no slow points, or fails, takes fewer steps.
+            shown.total += shown.count - before - each.steps(plan, len(backends))
+    if not served and not alone:
+        raise nothing_measured(left_out)
+    return Data(joined(served), joined(alone), left_out=left_out)
+
+
+def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]:
+    """The loads whose programs are installed here."""
+    found = {}
+    for load in registry.named(names):
+        try:
+            registry.check(load)
+            found[load.name] = load
+        except VtaxError as error:
+            left_out[load.name] = str(error)
+    return found
+
+
+def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str]) -> Iterator[_Part]:
+    """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
+    specs = {name: SPECS[name] for name in plan.environments if loads}
+    for name, environment in usable(specs, left_out).items():
+        yield _Part(name, environment, tuple(loads.values()))
+        if name == QEMU and plan.slow_guest and CPU_BOUND in loads:
+            yield _Part(name, environment, (loads[CPU_BOUND],), slow_guest=True)
+
+
+def _campaign(
+    part: _Part,
+    plan: CoresPlan,
+    backends: Sequence[Backend],
+    seed: int,
+    parent: Path,
+    shown: Counting,
+) -> PlaceRecord:
+    """Run the campaign of a part. Raises VtaxError when nothing was measured, KeyboardInterrupt
+    after Ctrl-C."""
+    settings = Settings(
+        environments={SPECS[part.name]: part.environment},
+        loads={each.name: each for each in part.loads},
+        speeds=plan.speeds,
+        backends=backends,
+        service=(),
+        rounds=plan.rounds,
+        seconds=plan.seconds,
+        seed=seed,
+        variables=variables(),
+        command_line=(),
+        vcpus=part.slow_guest,
+    )
+    verb = "place-vcpus" if part.slow_guest else "place"
+    return carried_out(PlaceCampaign, settings, parent, verb, shown)

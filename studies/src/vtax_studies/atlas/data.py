@@ -1,0 +1,106 @@
+"""What the study measured, and the numbers that claims, tables and figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from vtax.formats.memory import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
+from vtax.formats.tune import TuneEnvironment, TuneEquivalence
+from vtax_studies.atlas.setup import NATIVE, PLACES, Place
+from vtax_studies.model import StudyData
+from vtax_studies.rule import Missing, some
+
+BYTES_OF_A_ROW = 24
+"""Bytes that the driver needs, over the square of the size: three matrices of doubles."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data(StudyData):
+    """What `vtax memory` and `vtax tune` found, by place."""
+
+    found: Mapping[Place, MemoryEnvironment]
+    differences: Sequence[MemoryDifference] = ()
+    """Differences between places that were measured in turn, by their specifications."""
+    tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
+    equivalence: Sequence[TuneEquivalence] = ()
+    """Equivalence of the same places."""
+
+    def frames(self) -> Mapping[str, pl.DataFrame]:
+        """A row for each size of each place."""
+        rows = [
+            {"kernel": place.kernel, "memory_mb": place.megabytes, **point.model_dump()}
+            for place, found in self.found.items()
+            for point in found.points
+        ]
+        return {"points": pl.DataFrame(rows, infer_schema_length=None)}
+
+    def of(self, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
+        """Results with a size of memory, from places that could run the driver. Raises Missing
+        without any."""
+        own = {
+            place: each
+            for place, each in self.found.items()
+            if place.megabytes == megabytes and any(point.n for point in each.points)
+        }
+        reasons = "; ".join(self.left_out.values()) or "nothing asked"
+        return some(own, f"nothing was measured with {megabytes} MB: {reasons}")
+
+
+def place(spec: str) -> Place:
+    """The place of a specification."""
+    return next(each for each in PLACES if each.spec == spec)
+
+
+def kernels_differ(pair: TuneEquivalence) -> bool:
+    """Whether two places differ in their kernel, not in their memory."""
+    a, b = place(pair.a), place(pair.b)
+    return a.megabytes == b.megabytes and a.kernel != b.kernel
+
+
+def native(data: Data) -> TuneEnvironment:
+    """The native tuning. Raises Missing where nothing was tuned natively."""
+    found = next((each for place, each in data.tuned.items() if place.kernel == NATIVE), None)
+    if found is None:
+        raise Missing("nothing was tuned natively")
+    return found
+
+
+def need(size: int) -> int:
+    """The bytes of the driver's matrices."""
+    return BYTES_OF_A_ROW * size * size
+
+
+def reaches(found: MemoryEnvironment, megabytes: int) -> bool:
+    """Whether a size was run whose matrices alone exceed the memory."""
+    return any(need(point.size) > megabytes << 20 for point in found.points)
+
+
+def cliff(where: Place, found: MemoryEnvironment) -> MemoryCliff:
+    """The cliff of a place. Raises Missing where there is none."""
+    if found.cliff is None or found.cliff.size is None:
+        raise Missing(f"{where.name} has no cliff between sizes that were run")
+    return found.cliff
+
+
+def split(
+    where: Place, found: MemoryEnvironment
+) -> tuple[Sequence[MemoryPoint], Sequence[MemoryPoint]]:
+    """The points before the cliff and past it, without those whose runs gave nothing."""
+    edge = cliff(where, found).size or 0
+    known = [point for point in found.points if point.n]
+    before = [point for point in known if point.size <= edge]
+    past = [point for point in known if point.size > edge]
+    if not before or not past:
+        raise Missing(f"{where.name}: no runs on both sides of its cliff")
+    return before, past
+
+
+def value(where: Place, point: MemoryPoint, quantity: str) -> float:
+    """A quantity of a point. Raises Missing where the machine did not report it."""
+    found = getattr(point, quantity)
+    if found is None:
+        raise Missing(f"{where.name} does not say it")
+    return float(found)

@@ -1,0 +1,116 @@
+"""Measuring for the study: the campaigns of `vtax tune` and `vtax memory` in every place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax.environments import Environment
+from vtax.errors import VtaxError
+from vtax.formats.memory import MemoryRecord
+from vtax.formats.tune import TuneRecord
+from vtax.runner import memory as memory_runner
+from vtax.runner import tune as tune_runner
+from vtax.workloads.sized import SizedDgemm
+from vtax.workloads.tuner import GENERATED, PEERS, Tuner
+from vtax_studies.atlas.data import Data, place
+from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
+from vtax_studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place
+from vtax_studies.measuring import (
+    Counting,
+    carried_out,
+    nothing_measured,
+    run_folders,
+    usable,
+    variables,
+)
+from vtax_studies.model import Progress, StudyOptions
+
+RUN_TIMEOUT_S = 1800.0
+MARGIN_PERCENT = 2.0
+"""The margin within which performances are equivalent, the default of `vtax tune`."""
+
+
+def measure(options: StudyOptions, progress: Progress) -> Data:
+    """Figures 2 to 7 come from one campaign, 8 to 15 from another: only what is asked for runs.
+
+    Raises VtaxError where nothing can be measured at all. A place that cannot be measured is left
+    out with the reason. So is the emulated processor when its machines fail: it has campaigns of
+    its own.
+    """
+    left_out: dict[Place, str] = {}
+    found = usable({each: each.spec for each in PLACES}, left_out)
+    memory, tuned = [], []
+    with run_folders(options.folder) as folder:
+        plan = QUICK if options.quick else FULL
+        campaigns = _Campaigns(plan, options.seed, folder, Counting(0, progress))
+        for emulated in (False, True):
+            own = {each: made for each, made in found.items() if (each.kernel == TCG) is emulated}
+            try:
+                if own and options.figure not in TUNING:
+                    memory.append(campaigns.memory(own, emulated=emulated))
+                if own and (options.figure is None or options.figure in TUNING):
+                    tuned.append(campaigns.tuning(own, emulated=emulated))
+            except VtaxError as error:
+                left_out |= dict.fromkeys(own, str(error))
+    if not memory and not tuned:
+        raise nothing_measured(left_out)
+    return Data(
+        {place(each.spec): each for record in memory for each in record.environments},
+        [each for record in memory for each in record.differences],
+        {place(each.spec): each for record in tuned for each in record.environments},
+        [each for record in tuned for each in record.equivalence],
+        left_out={each.name: reason for each, reason in left_out.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Campaigns:
+    """What all campaigns share."""
+
+    plan: AtlasPlan
+    seed: int
+    folder: Path
+    shown: Counting
+
+    def memory(self, own: Mapping[Place, Environment], *, emulated: bool) -> MemoryRecord:
+        sizes = self.plan.emulated_sizes if emulated else self.plan.sizes
+        runs = self.plan.emulated_runs if emulated else self.plan.runs
+        settings = memory_runner.Settings(
+            environments={each.spec: environment for each, environment in own.items()},
+            program=SizedDgemm(),
+            sizes=sizes,
+            runs=runs,
+            seed=self.seed,
+            variables=variables(),
+            command_line=(),
+            timeout_s=RUN_TIMEOUT_S,
+        )
+        self.shown.extended(len(own) * len(sizes) * runs)
+        campaign = memory_runner.MemoryCampaign
+        return carried_out(campaign, settings, self.folder, "memory", self.shown)
+
+    def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
+        by = self.plan.emulated_tuning if emulated else self.plan.tuning
+        environments = {
+            each.spec: environment
+            for each, environment in own.items()
+            if each.megabytes in self.plan.tuned_megabytes
+        }
+        settings = tune_runner.Settings(
+            environments=environments,
+            tuner=Tuner(by.budget_s, "lines", "d", 1, by.size, by.edge_size, by.edge_runs),
+            rounds=by.rounds,
+            margin_percent=MARGIN_PERCENT,
+            seed=self.seed,
+            variables=variables(),
+            command_line=(),
+            peers=PEERS,
+            generated=GENERATED,
+            cache_edge=True,
+            fresh=True,
+        )
+        self.shown.extended(len(environments) * (1 + len(PEERS)))
+        campaign = tune_runner.TuneCampaign
+        return carried_out(campaign, settings, self.folder, "tune", self.shown)

@@ -1,0 +1,22 @@
+"""The study of DAV2M (Bae, Lange, Dinda, ICAC 2011): which paging mode, and when to switch.
+
+Everything here is modelled: `vtax.paging` simulates, this package judges and draws.
+"""
+
+from __future__ import annotations
+
+from vtax_studies.dav2m.setup import FIGURES
+from vtax_studies.model import Study
+
+STUDY = Study(
+    name="dav2m",
+    about="shadow and nested paging, and switching between them; modelled",
+    title="Shadow paging, nested paging and switching between them: a model of the DAV2M paper",
+    paper=(
+        "C. S. Bae, J. R. Lange, P. A. Dinda: Enhancing Virtualized Application Performance "
+        "Through Dynamic Adaptive Paging Mode Selection. ICAC 2011"
+    ),
+    module="vtax_studies.dav2m.parts",
+    figures=FIGURES,
+    modelled=True,
+)

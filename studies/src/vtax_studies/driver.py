@@ -1,0 +1,80 @@
+"""The one way in which every study is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vtax.errors import MisuseError
+from vtax.present.terminal.progress import progress
+from vtax.present.terminal.tables import show
+from vtax_studies import table
+from vtax_studies.files import to_json, write
+from vtax_studies.measuring import machine
+from vtax_studies.model import Outcome, Parts, Progress, Study, StudyData, StudyOptions
+from vtax_studies.rule import judge, possible
+
+PROGRESS_EVERY_S = 10.0
+"""Seconds between lines of a log."""
+
+
+def conduct(
+    study: Study, options: StudyOptions, folder: Path, *, as_json: bool, quiet: bool
+) -> None:
+    """Carry out the study, write its files in the folder, and print what it found.
+
+    Raises MisuseError for a figure that the study does not have, VtaxError when nothing can be
+    measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
+    """
+    if options.figure is not None and options.figure not in study.figures:
+        raise MisuseError(
+            f"study '{study.name}' has no figure {options.figure!r}",
+            f"choose of {', '.join(study.figures)}",
+        )
+    with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
+        outcome = measured(study, options, shown.reach)
+    write(study, outcome, folder)
+    if as_json:
+        print(to_json(study, outcome))
+        return
+    show(*table.parts(study, outcome))
+    print(f"report: {folder / 'report.html'}")
+
+
+def measured(study: Study, options: StudyOptions, progress: Progress) -> Outcome:
+    """Measure what the options ask for, judge it and draw it.
+
+    Raises VtaxError when nothing can be measured.
+    """
+    where = [] if study.modelled else machine()
+    return made(study, study.parts().measure(options, progress), options, where)
+
+
+def made(
+    study: Study, data: StudyData, options: StudyOptions, where: Iterable[tuple[str, str]] = ()
+) -> Outcome:
+    """The outcome of the study's data; `where` describes the machine."""
+    parts, only = study.parts(), options.figure
+    makers = [maker for number, maker in parts.figures.items() if only in (None, number)]
+    setup = [*where, *parts.setup(data, options)]
+    if not study.modelled:
+        setup.append(("Random seed", str(options.seed)))
+    return Outcome(
+        claims=judge(parts.rules, data, only, data.without_emulation()),
+        figures=possible(makers, data),
+        tables=possible(parts.tables, data),
+        frames=data.frames(),
+        setup=setup,
+        cautions=list(dict.fromkeys(_cautions(parts, data, options))),
+    )
+
+
+def _cautions(parts: Parts[Any], data: StudyData, options: StudyOptions) -> Iterator[str]:
+    if options.quick:
+        yield f"Made with --quick: {parts.quick}."
+    if options.figure is not None:
+        yield f"Made with --figure {options.figure}: {parts.alone}."
+    for name, reason in data.left_out.items():
+        yield f"{name} is left out: {reason}"
+    yield from parts.cautions(data)

@@ -1,0 +1,139 @@
+"""Measuring for the study: clocks first, then HPCC's sizes in every order in every environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtax import foreign_json
+from vtax.environments import Environment
+from vtax.environments.base import MachineLike
+from vtax.errors import VtaxError
+from vtax.formats.scratch import scratch
+from vtax.runner import order_drift
+from vtax.runner.order_drift import Subject
+from vtax.runner.repetition import Repetition
+from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
+from vtax.workloads import programs
+from vtax.workloads.base import Command, Metric
+from vtax.workloads.hpcc import Hpcc
+from vtax.workloads.hpcc_output import random_access_times
+from vtax.workloads.variables import base_environment
+from vtax_studies.hpcc.data import Data, Place
+from vtax_studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, HpccPlan
+from vtax_studies.measuring import Counting, ready
+from vtax_studies.model import Progress, StudyOptions
+
+PROBE_TIMEOUT_S = 60.0
+OUTPUT_BYTES = 1 << 20
+STEPPING = ("gettimeofday", "getrusage")
+"""The clocks of `vtax-agent clocks` that HPCC reads: that of MPI_Wtime and that of its CPU
+times."""
+
+
+@dataclass(slots=True)
+class _Clocks(Keeper):
+    """Keeps what `vtax-agent clocks` prints, and what the machine is."""
+
+    found: Mapping[str, Any] | None = None
+    description: str = ""
+
+    def booted(self, variant: Variant, machine: MachineLike) -> None:
+        self.description = variant.environment.description(machine.facts)
+
+    def done(self, done: Done) -> None:
+        outcome = done.repetition.finished[0].outcome
+        try:
+            text = done.repetition.exchange.read_text("stdout", OUTPUT_BYTES)
+            self.found = foreign_json.parse_object(text) if outcome.exit_code == 0 else None
+        except ValueError:
+            self.found = None
+
+
+def measure(options: StudyOptions, progress: Progress) -> Data:
+    """Measure everything: all figures come from the same runs, so `--figure` saves no time.
+
+    Raises VtaxError where HPCC is not installed. An environment that does not come up is left out,
+    with the reason.
+    """
+    plan = QUICK if options.quick else FULL
+    variables = dict(base_environment(os.environ))
+    for program in Hpcc((plan.sizes[0],), processes=1).needs():
+        programs.require(
+            program, variables["PATH"], Path(), "run 'vtax doctor' for what is missing"
+        )
+    places, left_out, subjects = {}, {}, {}
+    for name, spec in SPECS.items():
+        try:
+            environment = ready(spec)
+            places[name] = _place(name, spec, environment, plan, variables)
+            subjects[name] = _subject(environment, plan.sizes_in(name))
+        except VtaxError as error:
+            if name == NATIVE:
+                raise
+            left_out[name] = str(error)
+    shown = Counting(plan.rounds * sum(each.runs for each in subjects.values()), progress)
+    found = order_drift.measure(
+        subjects, variables, plan.rounds, options.seed, shown, budget_s=plan.budget_s
+    )
+    return Data(
+        places,
+        {name: each.observations for name, each in found.items()},
+        {
+            size: [row for each in found.values() for row in each.samples.get(size, ())]
+            for size in plan.sizes
+        },
+        {name: each.failures for name, each in found.items() if each.failures},
+        left_out=left_out,
+    )
+
+
+def _place(
+    name: str, spec: str, environment: Environment, plan: HpccPlan, variables: Mapping[str, str]
+) -> Place:
+    """Boot an environment once, and look at its clocks. Raises VtaxError when it does not come
+    up."""
+    keeper = _Clocks()
+    argv = (environment.agent_inside(), "clocks", "--seconds", str(plan.clocks_s))
+    with scratch("hpcc") as folder:
+        work = folder / "work"
+        work.mkdir(mode=0o700)
+        command = Command(argv, timeout_s=PROBE_TIMEOUT_S)
+        step = Step(name, 0, command, "clocks", folder)
+        Runner(
+            Plan([Variant(name, environment, work)], [step], variables, matched=True),
+            keeper,
+            Listener(),
+        ).run()
+    return Place(spec, keeper.description, environment.is_guest, _steps_s(name, keeper.found))
+
+
+def _steps_s(name: str, found: Mapping[str, Any] | None) -> float:
+    """The sum over both clocks, in seconds, of a step and a reading, which the other clock's may
+    enclose."""
+    try:
+        clocks = [(found or {})["clocks"][clock] for clock in STEPPING]
+        spans = [float(each["smallest_step"]) + float(each["cost_ns"]["median"]) for each in clocks]
+        return sum(spans) / 1e9
+    except (KeyError, TypeError, ValueError):
+        raise VtaxError(f"{name}: the steps of its clocks are not known") from None
+
+
+def _subject(environment: Environment, sizes: Sequence[int]) -> Subject:
+    shape = environment.shape()
+    commands = {size: Hpcc((size,), processes=1).command(shape) for size in sizes}
+    return Subject(environment, sizes, commands.__getitem__, _read)
+
+
+def _read(this: Repetition, size: int) -> Sequence[Metric]:
+    found = Hpcc((size,), processes=1).metrics(this.finished[0].outcome, this.exchange)
+    times = random_access_times(this.exchange.read_text("hpccoutf.txt"))
+    return (
+        *found,
+        Metric(TABLE, "words", "higher", float(times.table_words)),
+        Metric(CPU, "s", "lower", times.cpu_s),
+        Metric(WALL, "s", "lower", times.wall_s),
+    )

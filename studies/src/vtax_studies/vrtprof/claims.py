@@ -1,0 +1,250 @@
+"""What the paper's text claims, each judged from data by a pure function."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vtax.analysis.intervals import Recording
+from vtax.analysis.ways import Axis, Per
+from vtax.present.format import signed, significant
+from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, below, some
+from vtax_studies.vrtprof import claims_emulated as emulated
+from vtax_studies.vrtprof import data as m
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.judgements import each_below, judge_phases
+from vtax_studies.vrtprof.setup import (
+    FLAT,
+    GUESTS,
+    NATIVE,
+    PAIR_COLUMNS,
+    PAPER_OVERHEADS,
+    PHASE_EVENTS,
+    PHASED,
+    SETTINGS,
+)
+
+
+def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
+    """The mean overhead over the workloads at one interval."""
+    found = m.overheads(data, setting)
+    value, noise = m.mean(found), m.noise(found)
+    reason = (
+        f"By CPU time. Holds below {limit:g} %, fails above, and cannot be judged within the noise "
+        f"of it: ±{significant(noise, 2)} points, the mean of half the workloads' quartile ranges."
+    )
+    return Judgement(f"{signed(value, 3)} %", below(value, noise, limit), reason)
+
+
+def every_overhead(data: Data) -> Judgement:
+    """The overhead of each workload at the paper's interval."""
+    limit = max(PAPER_OVERHEADS.values())
+    words = f"Each has to be below {limit:g} % by more than half its quartile range."
+    return each_below(m.overheads(data, SETTINGS[0].every), limit, words)
+
+
+def short_intervals(data: Data) -> Judgement:
+    """What was lost at each interval; no interval is as short as the paper's."""
+    frame = data.overheads
+    if frame.is_empty():
+        raise Missing("overheads were not measured")
+    lost = {
+        setting.label: int(frame.filter(setting=setting.every)["lost"].fill_null(0).sum())
+        for setting in SETTINGS
+    }
+    shown = ", ".join(f"{label}: {count} rows lost" for label, count in lost.items())
+    reason = (
+        "vtax takes no rows as short as that: 50 us by a clock, over a hundred thousand cycles, or "
+        "2 million instructions at the least. So they could not be tried."
+    )
+    return Judgement(shown, None, reason)
+
+
+def correlated(first: str, second: str, where: str, stated: float, data: Data) -> Judgement:
+    """A pair of figure 2 or 3, by the nearest columns of this machine."""
+    ours, theirs = PAIR_COLUMNS[first], PAIR_COLUMNS[second]
+    for name, paper in ((ours, first), (theirs, second)):
+        if name.startswith("hw.") and name in data.absent:
+            raise Missing(
+                f"{name} for {paper}: {data.absent[name]}{emulated.nor_there(data, name)}"
+            )
+    recordings = data.native() if where == NATIVE else _most_guests(data)
+    value, significant_ = m.pair(m.matrix(recordings), ours, theirs)
+    holds = significant_ and stated / FACTOR <= value <= min(1.0, stated * FACTOR)
+    note = "" if significant_ else ", not significant"
+    reason = (
+        f"{ours} with {theirs}; holds between {significant(stated / FACTOR, 2)} and "
+        f"{significant(min(1.0, stated * FACTOR), 2)} where it is significant."
+    )
+    return Judgement(f"r = {signed(value, 2)}{note}", holds, reason)
+
+
+def _most_guests(data: Data) -> list[Recording]:
+    reasons = "; ".join(data.left_out.values()) or "not recorded"
+    return data.of(some(data.guests(), f"no nested guest: {reasons}")[-1])
+
+
+def kernel_cpi(data: Data) -> Judgement:
+    """Cycles per instruction of the kernel, which need a counter of cycles."""
+    reason = data.absent.get("hw.cycles.kernel")
+    if reason:
+        if (there := emulated.cpi(data)) is not None:
+            return there
+        raise Missing(f"the kernel's cycles: {reason}")
+    ours = m.matrix(_most_guests(data))
+    theirs = m.matrix(data.native())
+    strong = [
+        sum(abs(m.pair(each, _CPI, name)[0]) for name in each.events if name != _CPI)
+        for each in (ours, theirs)
+    ]
+    shown = f"sum of |r|: virtualized {significant(strong[0], 3)}, native {significant(strong[1])}"
+    return Judgement(shown, strong[0] > strong[1], "Holds where the first is larger.")
+
+
+_CPI = PAIR_COLUMNS["K_CPI"]
+
+
+def inverse_to_guests(data: Data) -> Judgement:
+    """The rate of VM exits against the number of guests."""
+    names = [name for name in GUESTS.values() if name in data.guests()]
+    if len(names) < 2:
+        raise Missing("fewer than two numbers of guests were recorded")
+    numbers = {name: number for number, name in GUESTS.items()}
+    found = {}
+    for name in names:
+        value = m.rate(data.labelled(PHASED, [name]), "kvm.exits")
+        if value is None:
+            raise Missing("kvm.exits was not counted")
+        found[name] = value
+    first = found[names[0]] * numbers[names[0]]
+    ratios = [found[name] * numbers[name] / first for name in names]
+    holds = all(1 / FACTOR <= ratio <= FACTOR for ratio in ratios)
+    shown = ", ".join(f"{name} {significant(value, 3)}/s" for name, value in found.items())
+    reason = (
+        f"Rate on {PHASED} times the number of guests has to stay within a factor of {FACTOR:g}. "
+        "The paper sees it at one peak and not later."
+    )
+    return Judgement(shown, holds, reason)
+
+
+def phased(workload: str, several: bool, data: Data) -> Judgement:
+    """The number of phases that a workload has natively, by the events that were counted."""
+    recordings = data.labelled(workload, [NATIVE])
+    names = data.measured(recordings, PHASE_EVENTS)
+    counts = m.phase_counts(recordings, names, Per.SECOND, Axis.TIME)
+    return judge_phases(counts, several, f"Each native run of {workload}", names)
+
+
+def _pair(name: str, first: str, second: str, where: str, stated: float, words: str) -> Rule[Data]:
+    section = "IV-C, fig. 2" if where == NATIVE else "IV-C, fig. 3"
+    return Rule(
+        name, section, words, f"r = {stated:g}", partial(correlated, first, second, where, stated)
+    )
+
+
+RULES = (
+    Rule(
+        "overhead-paper-interval",
+        "IV-B, table IV",
+        "Recording at the practical setting costs this much on average",
+        "1.34 % (1.2 % in the abstract)",
+        partial(mean_overhead, SETTINGS[0].every, 1.34),
+    ),
+    Rule(
+        "overhead-1ms",
+        "IV-B, table IV",
+        "The same at rows of 1 ms, twenty times finer",
+        "1.34 % (vtax's target: 0.5 %)",
+        partial(mean_overhead, SETTINGS[1].every, 1.34),
+    ),
+    Rule(
+        "overhead-100us",
+        "IV-B, table IV",
+        "The same at rows of 100 us, two hundred times finer",
+        "1.34 % (vtax's target: 1.2 %)",
+        partial(mean_overhead, SETTINGS[2].every, 1.34),
+    ),
+    Rule(
+        "overhead-each",
+        "IV-B, table IV",
+        "No benchmark is slowed down by more than the slowest",
+        "2.59 % (Pseudo JBB)",
+        every_overhead,
+    ),
+    *emulated.OVERHEADS,
+    Rule(
+        "granularity",
+        "abstract",
+        "Intervals may be as small as a few thousand cycles",
+        "a few thousand cycles",
+        short_intervals,
+    ),
+    _pair(
+        "native-dtlb-branches",
+        "K_DTLB_MISSES",
+        "K_BR",
+        NATIVE,
+        0.87,
+        "Natively, kernel dTLB misses go with kernel branches",
+    ),
+    _pair(
+        "virtual-dtlb-branches",
+        "K_DTLB_MISSES",
+        "K_BR",
+        "guests",
+        0.97,
+        "So they do with the most guests",
+    ),
+    _pair(
+        "exits-switches",
+        "XEN_VT_EXIT",
+        "VT_SCHED_SW",
+        "guests",
+        0.59,
+        "VM exits go with context switches",
+    ),
+    _pair(
+        "exits-interrupts",
+        "XEN_VT_EXIT",
+        "XEN_IRQ",
+        "guests",
+        0.16,
+        "VM exits go a little with interrupts",
+    ),
+    _pair(
+        "exits-dtlb",
+        "XEN_VT_EXIT",
+        "U_DTLB_MISSES",
+        "guests",
+        0.25,
+        "VM exits go a little with the guests' dTLB misses",
+    ),
+    Rule(
+        "kernel-cpi",
+        "IV-C",
+        "The kernel's CPI is more correlated with architectural events when virtualized",
+        "higher",
+        kernel_cpi,
+    ),
+    Rule(
+        "exits-per-guest",
+        "IV-D, fig. 4",
+        "At a peak, the rate of VM exits is inversely proportional to the number of guests",
+        "inversely proportional",
+        inverse_to_guests,
+    ),
+    Rule(
+        "phased",
+        "IV-D, fig. 5",
+        "One benchmark (433.milc; here compiler-like) shows phases",
+        "clear pseudo-regular pattern",
+        partial(phased, PHASED, True),
+    ),
+    Rule(
+        "flat",
+        "IV-D, fig. 6",
+        "Another (Pseudo JBB; here gups) is flat",
+        "a single phase",
+        partial(phased, FLAT, False),
+    ),
+    *emulated.PHASES,
+)

@@ -1,0 +1,197 @@
+"""Recording for the study: every workload in every environment, and with and without a recorder."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from vtax import binaries, foreign_json
+from vtax.analysis.intervals import Recording, load
+from vtax.errors import VtaxError
+from vtax.formats.scratch import scratch
+from vtax.record.options import RecordOptions
+from vtax.record.recorder import PROGRAM, Recorder
+from vtax.runner.instruments.record import Recording as Recorded
+from vtax.runner.runner import Done, Step, Variant
+from vtax_studies.measuring import Counting
+from vtax_studies.model import Progress, StudyOptions
+from vtax_studies.vrtprof import emulated
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.runs import (
+    BARE,
+    Found,
+    by_work,
+    command,
+    interleaved,
+    prepared,
+    rows_of,
+    run,
+)
+from vtax_studies.vrtprof.setup import (
+    COPIES,
+    EVENTS,
+    EVERY,
+    FULL,
+    GUESTS,
+    HARDWARE,
+    NATIVE,
+    OVERHEAD_IN,
+    QUICK,
+    SETTINGS,
+    SPECS,
+    UML,
+    VrtprofPlan,
+)
+
+LIST_TIMEOUT_S = 60.0
+
+
+def measure(options: StudyOptions, progress: Progress) -> Data:
+    """Measure all that the options ask for.
+
+    Raises VtaxError when this machine cannot record at all. An environment that does not come up
+    is left out, with the reason.
+    """
+    plan = QUICK if options.quick else FULL
+    wanted = options.figure
+    found = Found()
+    with scratch("vrtprof") as folder:
+        _require_recording(folder)
+        found.absent, counted = _availability()
+        targets = [] if wanted == "overhead" else _targets(plan, counted)
+        repetitions = plan.overhead_repetitions if wanted in (None, "overhead") else 0
+        inside = wanted in (None, *emulated.FIGURES)
+        per_target = len(plan.workloads) * plan.repetitions
+        total = len(targets) * per_target
+        total += repetitions * len(plan.workloads) * (len(SETTINGS) + 1)
+        shown = Counting(total + (emulated.steps(plan) if inside else 0), progress)
+        for target in targets:
+            _record_all(target, plan, options.seed, folder, found, shown)
+        if repetitions:
+            _measure_overheads(plan, repetitions, options.seed, folder, found, shown)
+        if inside:
+            emulated.measure(plan, options.seed, folder, found, shown)
+    return Data(
+        found.recordings,
+        found.absent,
+        pl.DataFrame(found.overheads),
+        pl.DataFrame(found.emulated),
+        left_out=found.left_out,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """An environment and how many copies of a workload each of its guests gets."""
+
+    name: str
+    spec: str
+    copies: int
+    options: RecordOptions
+
+
+def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
+    """The environments; `counted` are hardware events that this machine has (the lab's has
+    none)."""
+    record = RecordOptions.of(every=EVERY, events=EVENTS)
+    here = RecordOptions.of(every=EVERY, events=",".join([EVENTS, *counted]))
+    targets = [
+        _Target(NATIVE, SPECS[NATIVE], COPIES, here),
+        _Target(UML, SPECS[UML], COPIES, here),
+    ]
+    for guests in plan.guests:
+        name = GUESTS[guests]
+        targets.append(_Target(name, SPECS[name], COPIES // guests, record))
+    return targets
+
+
+def _require_recording(folder: Path) -> None:
+    """Raise an error before anything boots if this machine cannot record."""
+    with Recorder(
+        RecordOptions.of(every=EVERY, events="sched").arguments(), folder / "probe"
+    ) as recorder:
+        recorder.ready()
+        recorder.finish()
+
+
+def _record_all(
+    target: _Target, plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Counting
+) -> None:
+    order = [work for work in plan.workloads for _ in range(plan.repetitions)]
+    random.Random(f"{seed} {target.name}").shuffle(order)
+    own: dict[str, list[Recording]] = {}
+
+    def keep(done: Done) -> None:
+        recording = load(done.step.out, target.name)
+        own.setdefault(order[done.step.repetition].name, []).append(recording)
+
+    try:
+        environment, work_folder = prepared(target.spec, folder, target.name)
+        variant = Variant(target.name, environment, work_folder, (Recorded(target.options),))
+        extent = ("--seconds", str(plan.seconds))
+        steps = [
+            Step(
+                target.name,
+                number,
+                command(environment, work, extent, target.copies),
+                f"{work.name}-{number}",
+                folder / f"{target.name}-{number}",
+            )
+            for number, work in enumerate(order)
+        ]
+        run([variant], steps, keep, shown)
+    except VtaxError as error:
+        found.left_out[target.name] = str(error)
+    if own:
+        found.recordings[target.name] = by_work(plan.workloads, own)
+
+
+def _availability() -> tuple[dict[str, str], list[str]]:
+    """Events that this machine lacks, with the reason, and the events of HARDWARE that it has."""
+    line = [str(binaries.find(PROGRAM)), "events", "--json"]
+    done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
+    try:
+        listed = foreign_json.parse(done.stdout)
+    except ValueError:
+        raise VtaxError("vtax-host does not list its events") from None
+    absent = {each["name"]: each["reason"] for each in listed if not each["available"]}
+    known = {each["name"] for each in listed}
+    return absent, [name for name in HARDWARE if name in known and name not in absent]
+
+
+def _measure_overheads(
+    plan: VrtprofPlan, repetitions: int, seed: int, folder: Path, found: Found, shown: Counting
+) -> None:
+    """Measure overheads: each repetition has every setting once, in a random order of its own."""
+    environment, work_folder = prepared(OVERHEAD_IN, folder, "overhead")
+    variants = [Variant(BARE, environment, work_folder)]
+    variants += [
+        Variant(
+            each.every,
+            environment,
+            work_folder,
+            (Recorded(RecordOptions.of(every=each.every, events=EVENTS)),),
+        )
+        for each in SETTINGS
+    ]
+    commands = {
+        work.name: command(
+            environment, work, ("--count", str(max(1, round(work.count * plan.share)))), 1
+        )
+        for work in plan.workloads
+    }
+    settings = [each.label for each in variants]
+    steps, works = interleaved(settings, commands, repetitions, f"{seed} overheads", folder)
+    run(variants, steps, lambda done: found.overheads.append(_row(done, works)), shown)
+
+
+def _row(done: Done, works: Mapping[str, str]) -> dict[str, Any]:
+    """The times of a repetition with or without a recorder."""
+    outcome = done.repetition.finished[0].outcome
+    return {**rows_of(done, works), "cpu_s": outcome.cpu_s, "wall_s": outcome.wall_s}

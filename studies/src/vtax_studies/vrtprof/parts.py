@@ -1,0 +1,74 @@
+"""What the study is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vtax.present.format import plural
+from vtax_studies.model import Parts, StudyOptions
+from vtax_studies.vrtprof.claims import RULES
+from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.emulated import SPEC
+from vtax_studies.vrtprof.figures import FIGURES, TABLES
+from vtax_studies.vrtprof.measure import measure
+from vtax_studies.vrtprof.setup import (
+    COPIES,
+    EMULATED,
+    EMULATED_SETTINGS,
+    EVENTS,
+    EVERY,
+    FULL,
+    KERNEL_PART,
+    QUICK,
+)
+
+
+def _setup(_data: Data, options: StudyOptions) -> list[tuple[str, str]]:
+    plan = QUICK if options.quick else FULL
+    return [
+        ("Workloads", ", ".join(work.name for work in plan.workloads)),
+        ("Copies", f"{COPIES} at once in every environment, shared out to its guests"),
+        ("Repetitions", f"{plan.repetitions} of {plan.seconds:g} s each, in random order"),
+        ("Events", EVENTS),
+        ("Interval", EVERY),
+        ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
+        (
+            "Emulated",
+            f"{SPEC}, {plural(plan.repetitions, 'repetition')} of one copy, rows of "
+            f"{' and '.join(each.label for each in EMULATED_SETTINGS)}; the events and "
+            f"{', '.join(KERNEL_PART)}",
+        ),
+    ]
+
+
+def _cautions(data: Data) -> Iterator[str]:
+    hardware = [name for name in data.absent if name.startswith("hw.")]
+    if hardware:
+        yield (
+            "This machine has no hardware counters, or its hypervisor keeps them: every hardware "
+            "event is absent, the kernel's and the programs' parts too, rates are per second "
+            "instead of per instruction, and nothing stands in for a hardware event under its name."
+        )
+    if data.guests():
+        yield (
+            "Guests run under real KVM on an emulated processor: their exits are true counts, "
+            "their rates per second are those of a machine that is far slower than this one."
+        )
+    if EMULATED in data.recordings:
+        yield (
+            f"What is called emulated is of an emulated arm64 machine ({SPEC}). Its counters of "
+            "instructions and cycles are real to the recorder, its processor is none: it has no "
+            "caches and no pipeline, and what it counts is not time."
+        )
+
+
+PARTS = Parts(
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    quick="few workloads, one repetition. It shows that it works",
+    alone="only what that needs was measured",
+)
