@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -67,6 +68,6 @@ def run(
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     """The error: one line on standard error besides progress, and no traceback."""
     assert done.returncode == code, done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
+    errors = [line for line in done.stderr.splitlines() if re.match(r"vtax[ a-z]*: ", line)]
     assert len(errors) == 1 and "Traceback" not in done.stderr
     return errors[0]
