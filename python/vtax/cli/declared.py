@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -29,6 +33,62 @@ EnvOption = Annotated[
         metavar="NAME",
     ),
 ]
+
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        min=0,
+        metavar="N",
+        help="Seed of the random order. Default: a new one, recorded.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for run folders.", metavar="DIR")]
+RUNS = Path("runs")
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class Notes(StrEnum):
+    """Which notes stand below the table."""
+
+    FEW = "few"
+    ALL = "all"
+
+
+NotesOption = Annotated[
+    Notes, typer.Option("--notes", help="Notes below the table: the first five, or all.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The last options of verbs that measure points in a random order."""
+
+    seed: SeedOption = None
+    out: OutOption = RUNS
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+
+T = TypeVar("T")
+
+
+def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Let typer call a verb that takes a dataclass: each of its fields is a parameter."""
+
+    def made(verb: Callable[[T], None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def command(**given: Any) -> None:
+            verb(options(**given))
+
+        hints = get_type_hints(options, include_extras=True)
+        taken = inspect.signature(options).parameters.values()
+        own = [each.replace(annotation=hints[each.name]) for each in taken]
+        vars(command)["__signature__"] = inspect.Signature(own)
+        return command
+
+    return made
 
 
 OLD_NAMES = {"--rounds": "--reps", "--runs": "--reps"}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vtax.cli.compare import Notes, NotesOption
+from vtax.cli.declared import Notes, NotesOption
 
 
 def report(
@@ -26,7 +26,6 @@ def report(
     """
     from vtax.analysis.compare import compare
     from vtax.cli import campaigns
-    from vtax.cli.compare import show
     from vtax.errors import VtaxError
     from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load, own_report
     from vtax.present.html.comparison import write_report
@@ -45,4 +44,4 @@ def report(
         write_report(comparison, samples, run / REPORT)
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    show(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)
+    campaigns.show_comparison(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)

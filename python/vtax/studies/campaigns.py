@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vtax.errors import VtaxError
-from vtax.formats.folder import REPORT, RunFolder
+from vtax.formats.folder import REPORT
 from vtax.formats.memory import MemoryRecord
 from vtax.formats.place import PlaceRecord
 from vtax.formats.scratch import scratch
@@ -32,7 +32,7 @@ def run_folders(study: Path | None) -> Iterator[Path]:
         yield folder
 
 
-def carried_out(campaign: Campaign[R], folder: RunFolder) -> R:
+def carried_out(campaign: Campaign[Any, R]) -> R:
     """Run a campaign and return its record; the report is written too, also after a part of it.
 
     Raises KeyboardInterrupt after Ctrl-C, and VtaxError when nothing was measured.
@@ -40,7 +40,7 @@ def carried_out(campaign: Campaign[R], folder: RunFolder) -> R:
     record = campaign.run()
     if campaign.found:
         page = import_module(f"vtax.present.html.{record.verb}")
-        page.write_report(record, folder.path / REPORT)
+        page.write_report(record, campaign.folder.path / REPORT)
     if record.state == "interrupted":
         raise KeyboardInterrupt
     if not campaign.found:

@@ -13,7 +13,7 @@ from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceRecord
 from vtax.runner import service_domain
-from vtax.runner.place import PlaceCampaign, Settings
+from vtax.runner.place import PlaceCampaign, PlaceRequest
 from vtax.runner.service_domain import Backend
 from vtax.studies.asymmetric_cores.data import Data, joined
 from vtax.studies.asymmetric_cores.setup import (
@@ -128,7 +128,7 @@ def _campaign(
 ) -> PlaceRecord:
     """Run the campaign of a part. Raises VtaxError when nothing was measured, KeyboardInterrupt
     after Ctrl-C."""
-    settings = Settings(
+    request = PlaceRequest(
         environments={SPECS[part.name]: part.environment},
         loads={each.name: each for each in part.loads},
         speeds=plan.speeds,
@@ -142,7 +142,7 @@ def _campaign(
         vcpus=part.slow_guest,
     )
     kept = RunFolder.create(parent, "place-vcpus" if part.slow_guest else "place")
-    return carried_out(PlaceCampaign(settings, kept, shown), kept)
+    return carried_out(PlaceCampaign(request, kept, shown))
 
 
 def _variables() -> dict[str, str]:

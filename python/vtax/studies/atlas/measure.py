@@ -13,8 +13,8 @@ from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.formats.memory import MemoryRecord
 from vtax.formats.tune import TuneRecord
-from vtax.runner import memory as memory_runner
-from vtax.runner import tune as tune_runner
+from vtax.runner.memory import MemoryCampaign, MemoryRequest
+from vtax.runner.tune import TuneCampaign, TuneRequest
 from vtax.studies.atlas.data import Data, place
 from vtax.studies.atlas.figures_tuning import FIGURES as TUNING
 from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place
@@ -88,7 +88,7 @@ class _Campaigns:
     def memory(self, own: Mapping[Place, Environment], *, emulated: bool) -> MemoryRecord:
         sizes = self.plan.emulated_sizes if emulated else self.plan.sizes
         runs = self.plan.emulated_runs if emulated else self.plan.runs
-        settings = memory_runner.Settings(
+        request = MemoryRequest(
             environments={each.spec: environment for each, environment in own.items()},
             program=SizedDgemm(),
             sizes=sizes,
@@ -98,9 +98,8 @@ class _Campaigns:
             command_line=(),
             timeout_s=RUN_TIMEOUT_S,
         )
-        self.shown.extended(len(own) * len(sizes) * runs)
         kept = RunFolder.create(self.folder, "memory")
-        return carried_out(memory_runner.MemoryCampaign(settings, kept, self.shown), kept)
+        return carried_out(MemoryCampaign(request, kept, self.shown))
 
     def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
         by = self.plan.emulated_tuning if emulated else self.plan.tuning
@@ -109,7 +108,7 @@ class _Campaigns:
             for each, environment in own.items()
             if each.megabytes in self.plan.tuned_megabytes
         }
-        settings = tune_runner.Settings(
+        request = TuneRequest(
             environments=environments,
             tuner=Tuner(by.budget_s, "lines", "d", 1, by.size, by.edge_size, by.edge_runs),
             rounds=by.rounds,
@@ -122,9 +121,8 @@ class _Campaigns:
             cache_edge=True,
             fresh=True,
         )
-        self.shown.extended(len(environments) * (1 + len(PEERS)))
         kept = RunFolder.create(self.folder, "tune")
-        return carried_out(tune_runner.TuneCampaign(settings, kept, self.shown), kept)
+        return carried_out(TuneCampaign(request, kept, self.shown))
 
 
 def _variables() -> dict[str, str]:
