@@ -237,8 +237,7 @@ def _request(options: CompareOptions) -> ComparisonRequest:
     from vtax.cli import standard_input
     from vtax.environments import BASELINE
     from vtax.environments.base import working_folder
-    from vtax.runner.allocation import PILOT_ROUNDS
-    from vtax.runner.execute import USUAL_REPETITIONS, ComparisonRequest
+    from vtax.runner.execute import ComparisonRequest
     from vtax.runner.given import Wishes, given
     from vtax.runner.instruments import chosen
     from vtax.runner.matching import compared_variants, pushed, showing
@@ -246,7 +245,6 @@ def _request(options: CompareOptions) -> ComparisonRequest:
     from vtax.workloads.command import CommandLine
 
     until_percent = None if options.until is None else parse_percent(options.until)
-    usual = USUAL_REPETITIONS if until_percent is None else PILOT_ROUNDS
     budget_s, timeout_s = map(campaigns.seconds, (options.budget, options.timeout))
     max_output_bytes = parse_size(options.max_output)
     wishes = Wishes(options.share or (), options.keep_env, options.clean_env, options.env or ())
@@ -271,7 +269,7 @@ def _request(options: CompareOptions) -> ComparisonRequest:
         scrubbed_variables=gets.variables.scrubbed,
         command_line=campaigns.command_line(),
         inputs=(*gets.said, *unread),
-        repetitions=options.repetitions or usual,
+        repetitions=options.repetitions or _usual_repetitions(until_percent),
         until_percent=until_percent,
         warm_up=options.warm_up,
         reboot=options.reboot.value,
@@ -285,6 +283,16 @@ def _request(options: CompareOptions) -> ComparisonRequest:
         workdir=workdir,
         instruments=instruments,
     )
+
+
+def _usual_repetitions(until_percent: float | None) -> int:
+    if until_percent is None:
+        from vtax.runner.execute import USUAL_REPETITIONS
+
+        return USUAL_REPETITIONS
+    from vtax.runner.allocation import PILOT_ROUNDS
+
+    return PILOT_ROUNDS
 
 
 def _check(request: ComparisonRequest) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vtax import binaries, foreign_json
-from vtax.analysis.audit import worst
 from vtax.analysis.clocks import fact, seconds
 from vtax.analysis.results import PROGRAM_TIMES
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
@@ -22,6 +21,7 @@ from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.model import (
     AuditCard,
+    AuditVerdict,
     Better,
     Clock,
     ComparisonRecord,
@@ -30,8 +30,6 @@ from vtax.formats.model import (
     MetricReading,
     Sample,
 )
-from vtax.runner.allocation import MOST_ROUNDS, next_runs
-from vtax.runner.audit import QUICK, audit
 from vtax.runner.campaign import Request, StagedCampaign
 from vtax.runner.instruments import usable
 from vtax.runner.matching import ComparedVariant, Observed, common_shape, differences
@@ -147,6 +145,9 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
 
     def _audit(self, when: str) -> Sequence[AuditCard]:
         """The report cards of all environments but the A/A control, which is its baseline again."""
+        # What judges an audit imports numpy, which takes long before the first run.
+        from vtax.runner.audit import QUICK, audit
+
         looked_at = {
             each.label: each.environment
             for each in self.request.compared_variants
@@ -160,7 +161,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         own = self._seen[sample.environment].variant
         label = own.baseline if own.role == "control" else own.label
         found = [card.verdict for card in (*self._before, *self._after) if card.spec == label]
-        return replace(sample, audit=worst(found).value) if found else sample
+        return replace(sample, audit=AuditVerdict.worst(found).value) if found else sample
 
     def _ending(self) -> None:
         self.samples = list(map(self._stamped, self.samples))
@@ -258,7 +259,12 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
     def _next_round(self) -> Sequence[tuple[str, int]]:
         """The runs of one more round where `until_percent` asks for one."""
         until = self.request.until_percent
-        if until is None or max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
+        if until is None:
+            return ()
+        # This imports numpy, as an audit does.
+        from vtax.runner.allocation import MOST_ROUNDS, next_runs
+
+        if max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
             return ()
         return self._order.add(next_runs(self.record(), self.samples, until))
 
