@@ -329,7 +329,9 @@ def test_the_sdist_has_all_that_a_build_takes(sdist: Path, tmp_path: Path) -> No
     found = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     crates = json.loads(found.stdout)["packages"]
-    assert {crate["name"] for crate in crates} == {f"vtax-{path.name}" for path in ROOT.glob("crates/*")}
+    assert {crate["name"] for crate in crates} == {
+        f"vtax-{path.name}" for path in ROOT.glob("crates/*")
+    }
     assert all(Path(each["src_path"]).is_file() for crate in crates for each in crate["targets"])
 
 

@@ -15,7 +15,7 @@ from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import MachineLostError
 from vtax.errors import VtaxError
 from vtax.formats.folder import SAMPLES, RunFolder, load, read_record
-from vtax.runner.execute import ComparisonCampaign, Settings, _library
+from vtax.runner.execute import ComparisonCampaign, ComparisonRequest, _library
 from vtax.runner.matching import compared_variants
 from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
@@ -56,18 +56,18 @@ class Timed(Counting):
         return [Metric("wall_s", "s", "lower", 1.001)]
 
 
-def settings(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> Settings:
+def request(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> ComparisonRequest:
     values: dict[str, Any] = {
         "workload": Counting(),
         "compared_variants": compared_variants(specs),
-        "environment": {},
+        "variables": {},
         "recorded_variables": {},
         "scrubbed_variables": {},
         "command_line": ("vtax",),
         "repetitions": 3,
         "seed": 7,
     }
-    return Settings(**values | options)
+    return ComparisonRequest(**values | options)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def run(folder: RunFolder, world: World, **options: Any) -> ComparisonCampaign:
-    campaign = ComparisonCampaign(settings(**options), folder, Listener(), world.start)
+    campaign = ComparisonCampaign(request(**options), folder, Listener(), world.start)
     campaign.run()
     return campaign
 
@@ -165,7 +165,7 @@ def test_an_environment_that_keeps_failing_does_not_keep_the_others_running(
 def test_until_ends_with_the_budget_too(folder: RunFolder) -> None:
     now = iter(range(1000))
     campaign = ComparisonCampaign(
-        settings(workload=Timed(), budget_s=11.0, until_percent=0.001),
+        request(workload=Timed(), budget_s=11.0, until_percent=0.001),
         folder,
         Listener(),
         World().start,
@@ -178,7 +178,7 @@ def test_until_ends_with_the_budget_too(folder: RunFolder) -> None:
 def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:
     now = iter(range(100))
     campaign = ComparisonCampaign(
-        settings(budget_s=4.0), folder, Listener(), World().start, clock=lambda: float(next(now))
+        request(budget_s=4.0), folder, Listener(), World().start, clock=lambda: float(next(now))
     )
     record = campaign.run()
     assert record.state == "budget"
@@ -308,7 +308,7 @@ def test_a_machine_that_does_not_boot_ends_the_run_before_it_begins(folder: RunF
         return world.start(environment, work, cpus)
 
     with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine ended"):
-        ComparisonCampaign(settings(), folder, Listener(), start).run()
+        ComparisonCampaign(request(), folder, Listener(), start).run()
     assert world.alive == 0
 
 
@@ -321,7 +321,7 @@ def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
     world = World()
     monkeypatch.setattr(folder, "append", full)
     with pytest.raises(VtaxError, match="No space left"):
-        ComparisonCampaign(settings(), folder, Listener(), world.start).run()
+        ComparisonCampaign(request(), folder, Listener(), world.start).run()
     assert world.alive == 0
 
 

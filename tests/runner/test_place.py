@@ -30,7 +30,7 @@ from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceLoad, PlaceRecord
 from vtax.formats.records import read
 from vtax.runner import place
-from vtax.runner.place import PlaceCampaign, Settings
+from vtax.runner.place import PlaceCampaign, PlaceRequest
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Listener
 from vtax.runner.service_domain import Backend, Thread, backends, moved, slowed
@@ -192,7 +192,7 @@ def carry_out(domain: Path, service: int, tmp_path: Path) -> Callable[..., Ran]:
             world.story.append(f"start {work.name}")
             return Standing(world, work, environment, service)
 
-        settings = Settings(
+        request = PlaceRequest(
             environments={VDE: build(VDE)},
             loads={name: StandIn(name) for name in loads},
             speeds=(74.0, 50.0),
@@ -205,9 +205,7 @@ def carry_out(domain: Path, service: int, tmp_path: Path) -> Callable[..., Ran]:
             command_line=("vtax", "place", "measure"),
         )
         folder = RunFolder.create(tmp_path / "runs", "place")
-        campaign = PlaceCampaign(
-            dataclasses.replace(settings, **changes), folder, Listener(), start
-        )
+        campaign = PlaceCampaign(dataclasses.replace(request, **changes), folder, Listener(), start)
         record = campaign.run()
         assert world.alive == 0
         assert read(folder.path / "run.json") == record

@@ -19,7 +19,7 @@ from vtax.formats.folder import RunFolder
 from vtax.formats.records import read
 from vtax.formats.tune import TuneRecord
 from vtax.runner.runner import Listener
-from vtax.runner.tune import Settings, TuneCampaign
+from vtax.runner.tune import TuneCampaign, TuneRequest
 from vtax.workloads.tuner import LOG, PARAMETERS, Tuner
 
 NATIVE, UML = "native", "uml:mem=256M"
@@ -109,7 +109,7 @@ def carry_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         def start(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
             return Answering(world, work, environment, say)
 
-        settings = Settings(
+        request = TuneRequest(
             environments={spec: build(spec) for spec in (NATIVE, UML)},
             tuner=TUNER,
             rounds=3,
@@ -120,7 +120,7 @@ def carry_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             peers={"good": "good.so", "bad": "bad.so"},
         )
         folder = RunFolder.create(tmp_path / "runs", "tune")
-        campaign = TuneCampaign(dataclasses.replace(settings, **changes), folder, Listener(), start)
+        campaign = TuneCampaign(dataclasses.replace(request, **changes), folder, Listener(), start)
         record = campaign.run()
         assert world.alive == 0
         assert read(folder.path / "run.json") == record

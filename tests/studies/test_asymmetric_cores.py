@@ -26,7 +26,7 @@ from vtax.formats.place import PlaceRecord
 from vtax.formats.records import read
 from vtax.present.terminal.tables import plain
 from vtax.runner import service_domain
-from vtax.runner.place import Settings
+from vtax.runner.place import PlaceRequest
 from vtax.runner.runner import Listener
 from vtax.runner.service_domain import Backend
 from vtax.workloads.loads.registry import LOADS
@@ -319,23 +319,23 @@ class Campaign:
     QEMU's campaign fails, which the real one does only where something is broken.
     """
 
-    asked: ClassVar[list[Settings]] = []
+    asked: ClassVar[list[PlaceRequest]] = []
     interrupted: ClassVar[bool] = False
     found = True
 
-    def __init__(self, settings: Settings, folder: RunFolder, listener: Listener) -> None:
-        self.settings, self.folder, self.listener = settings, folder, listener
-        self.asked.append(settings)
+    def __init__(self, request: PlaceRequest, folder: RunFolder, listener: Listener) -> None:
+        self.request, self.folder, self.listener = request, folder, listener
+        self.asked.append(request)
 
     def run(self) -> PlaceRecord:
-        name = next(name for name in SPECS if SPECS[name] in self.settings.environments)
-        if name == QEMU and not self.settings.vcpus:
+        name = next(name for name in SPECS if SPECS[name] in self.request.environments)
+        if name == QEMU and not self.request.vcpus:
             raise VtaxError("its network does not come up")
         # Without service threads there are fewer steps than were expected.
         for number in range(3):
             self.listener.extended(1)
             self.listener.running(name, number)
-        loads = {load: PAPER[load] for load in self.settings.loads}
+        loads = {load: PAPER[load] for load in self.request.loads}
         record = asymmetric_data.record(name, loads)
         self.folder.write_record(record)
         return record.model_copy(update={"state": "interrupted"}) if self.interrupted else record

@@ -24,7 +24,6 @@ YES_NO = "yes/no"
 """Unit of a value that is 1 or 0."""
 LONG_S = 1.0
 """Runs of this length are judged by equation 1: a tick of 10 ms is 1 % of them."""
-_WORST = (AuditVerdict.FAIL, AuditVerdict.WARN, AuditVerdict.UNKNOWN, AuditVerdict.PASS)
 _Bounds = tuple[float | None, float | None]
 
 
@@ -73,17 +72,12 @@ class Observed:
     """As `vtax-mpi-clock` prints it; None: there is no MPI, or the audit did not ask for it."""
 
 
-def worst(verdicts: Sequence[AuditVerdict]) -> AuditVerdict:
-    """The worst of these verdicts."""
-    return next((each for each in _WORST if each in verdicts), AuditVerdict.UNKNOWN)
-
-
 def card(spec: str, observed: Observed, drift: OrderDrift | None = None) -> AuditCard:
     """The report card of a machine; `drift`: what the experiment with the order of sizes found."""
     checks = (*_checks(observed), *(() if drift is None else (_order(drift),)))
     return AuditCard(
         spec=spec,
-        verdict=worst([check.verdict for check in checks]),
+        verdict=AuditVerdict.worst([check.verdict for check in checks]),
         shortest_duration_s=_shortest_s(observed),
         checks=checks,
     )

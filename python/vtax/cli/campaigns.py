@@ -1,47 +1,51 @@
-"""What `memory`, `tune` and `place` share: their campaigns keep what was finished."""
+"""What the verbs that measure share: what every request has, and how a run is shown and ends."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import secrets
+import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from vtax.formats.folder import OwnRecord, RunFolder
-    from vtax.formats.memory import MemoryRecord
-    from vtax.formats.place import PlaceRecord
-    from vtax.formats.tune import TuneRecord
-    from vtax.runner.campaign import Campaign
+    from vtax.analysis.results import Comparison
+    from vtax.formats.folder import OwnRecord
+    from vtax.runner.runner import State
 
 INTERRUPTED = 130
+FAILED = 1
 
-R = TypeVar("R", "MemoryRecord", "TuneRecord", "PlaceRecord")
+
+def command_line() -> tuple[str, ...]:
+    """The command line as records keep it."""
+    return ("vtax", *sys.argv[1:])
 
 
-def carry_out(campaign: Campaign[R], folder: RunFolder) -> R:
-    """Run the campaign; a folder without any result is removed.
+def chosen_seed(given: int | None) -> int:
+    """The seed that the user gave, or a new one."""
+    return secrets.randbits(32) if given is None else given
 
-    Raises VtaxError when nothing was measured, and what the campaign raises.
-    """
-    from vtax.errors import VtaxError
 
-    try:
-        record = campaign.run()
-    except BaseException:
-        if not campaign.found:
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
-    if not campaign.found and record.state != "interrupted":
-        raise VtaxError(
-            f"nothing was measured: {campaign.first_failure or 'no run was made'}",
-            f"what it printed is in {folder.path}",
-        )
-    return record
+def seconds(duration: str | None) -> float | None:
+    """An option that may be left out, in seconds. Raises MisuseError for what is no duration."""
+    from vtax.units import parse_duration
+
+    return None if duration is None else parse_duration(duration)
+
+
+def variables() -> dict[str, str]:
+    """Environment variables for programs, with vtax's own programs on their PATH."""
+    from vtax import binaries
+    from vtax.workloads.variables import base_environment, require_utf8
+
+    found = dict(base_environment(os.environ))
+    require_utf8(found)
+    return found | {"PATH": binaries.on_path(found)}
 
 
 def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
@@ -61,20 +65,25 @@ def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
         print(f"report: {path / REPORT}")
 
 
-def conclude(record: OwnRecord, path: Path, *, as_json: bool, failed: bool) -> None:
-    """Show a run, and end with the exit code for Ctrl-C, or for a failure in it."""
-    show(record, path, as_json=as_json)
-    if record.state == "interrupted":
+def show_comparison(comparison: Comparison, path: Path, *, as_json: bool, all_notes: bool) -> None:
+    """Print the result on standard output: JSON, or the table and the path of the report."""
+    from vtax.formats.folder import REPORT
+
+    if as_json:
+        from vtax.analysis.compare import to_json
+
+        print(json.dumps(to_json(comparison), indent=1))
+        return
+    from vtax.present.terminal.comparison import render_table
+    from vtax.present.terminal.tables import show as show_parts
+
+    show_parts(render_table(comparison, all_notes=all_notes))
+    print(f"report: {path / REPORT}")
+
+
+def end(state: State, *, failed: bool) -> None:
+    """End with the exit code of a run that was shown. Raises typer.Exit."""
+    if state == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if failed:
-        raise typer.Exit(1)
-
-
-def variables() -> dict[str, str]:
-    """Environment variables for programs, with vtax's own programs on their PATH."""
-    from vtax import binaries
-    from vtax.workloads.variables import base_environment, require_utf8
-
-    found = dict(base_environment(os.environ))
-    require_utf8(found)
-    return found | {"PATH": binaries.on_path(found)}
+        raise typer.Exit(FAILED)

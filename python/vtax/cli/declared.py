@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 PAGES = ("environments.md", "record.md")
 """The pages of docs/ that have generated tables."""
-
-
-ShareOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--share",
-        help="Let guests see this file or folder of a home or another hidden place; repeat it.",
-        metavar="PATH",
-    ),
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        help="Also give this variable of yours, which would be left out (a secret); repeat it.",
-        metavar="NAME",
-    ),
-]
 
 
 OLD_NAMES = {"--rounds": "--reps", "--runs": "--reps"}

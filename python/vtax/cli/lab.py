@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.cli import options
-from vtax.cli.declared import EnvOption, ShareOption
+from vtax.cli.options import Env, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +71,8 @@ def lab(
             metavar="DIR",
         ),
     ] = None,
-    share: ShareOption = None,
-    env: EnvOption = None,
+    share: Share = None,
+    env: Env = None,
     timeout: options.Timeout = None,
     snapshot: Annotated[
         bool,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import options
-from vtax.cli.campaigns import carry_out, conclude, variables
-from vtax.cli.declared import Declared, ShareOption, complete_spec
+from vtax.cli import campaigns
+from vtax.cli.declared import Declared, complete_spec
+from vtax.cli.options import RunOptions, Share, takes
 
 if TYPE_CHECKING:
     from vtax.environments.base import Environment
-    from vtax.runner.memory import Settings
+    from vtax.runner.memory import MemoryRequest
 
 EXAMPLES = """\b
 Examples:
@@ -35,7 +34,10 @@ ROOM_BYTES = 256 << 20
 """Available memory that the machine keeps beside the largest limit."""
 
 
-def memory(
+@dataclass(frozen=True)
+class MemoryOptions(RunOptions):
+    """The options of `vtax memory`."""
+
     program: Annotated[
         list[str] | None,
         typer.Argument(
@@ -43,7 +45,7 @@ def memory(
             "square matrices.",
             metavar="COMMAND",
         ),
-    ] = None,
+    ] = None
     environments: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,24 +55,33 @@ def memory(
             metavar="SPEC",
             autocompletion=complete_spec,
         ),
-    ] = None,
+    ] = None
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
-    ] = "100-4000:100",
-    repetitions: Annotated[int, options.reps("Repetitions of each size in each environment.")] = 5,
+    ] = "100-4000:100"
+    repetitions: Annotated[
+        int,
+        typer.Option(
+            "--reps",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Repetitions of each size in each environment.",
+        ),
+    ] = 5
     metric: Annotated[
         list[str] | None,
         typer.Option(
             help="Metric of a command, instead of its wall time: NAME[:UNIT[:higher]]=REGEX.",
             metavar="METRIC",
         ),
-    ] = None,
-    timeout: Annotated[
-        str, typer.Option(help="Limit for one run, e.g. 10m.", metavar="TIME")
-    ] = "10m",
+    ] = None
+    timeout: Annotated[str, typer.Option(help="Limit for one run, e.g. 10m.", metavar="TIME")] = (
+        "10m"
+    )
     budget: Annotated[
         str | None, typer.Option(help="Begin no run after this time, e.g. 30m.", metavar="TIME")
-    ] = None,
+    ] = None
     working_set: Annotated[
         bool,
         typer.Option(
@@ -78,17 +89,16 @@ def memory(
             help="Find how much memory the program uses within a second, too. The kernel reclaims "
             "pages less well meanwhile.",
         ),
-    ] = False,
+    ] = False
     workdir: Annotated[
         Path | None,
         typer.Option(help="Run a command there. Default: the current folder.", metavar="DIR"),
-    ] = None,
-    share: ShareOption = None,
-    seed: options.Seed = None,
-    out: options.Out = options.RUNS,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = None
+    share: Share = None
+
+
+@takes(MemoryOptions)
+def memory(options: MemoryOptions) -> None:
     """Run a program at growing sizes under a memory limit and find where its performance falls.
 
     Each run is a fresh process; sizes and environments take turns in a random order. Says where
@@ -98,66 +108,54 @@ def memory(
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.memory import MemoryCampaign
-    from vtax.units import parse_duration
 
-    settings = _settings(
-        program or [],
-        environments or [],
-        sizes,
-        metric or [],
-        workdir,
-        share or [],
-        runs=repetitions,
-        working_set=working_set,
-        seed=secrets.randbits(32) if seed is None else seed,
-        timeout_s=parse_duration(timeout),
-        budget_s=None if budget is None else parse_duration(budget),
-    )
-    folder = RunFolder.create(out, "memory")
-    total = repetitions * len(settings.sizes) * len(settings.environments)
-    campaign = MemoryCampaign(settings, folder, listener(total, quiet))
-    record = carry_out(campaign, folder)
+    request = _request(options)
+    folder = RunFolder.create(options.out, "memory")
+    record = MemoryCampaign(request, folder, listener(options.quiet)).carry_out()
+    campaigns.show(record, folder.path, as_json=options.as_json)
     failed = any(point.failed for each in record.environments for point in each.points)
-    conclude(record, folder.path, as_json=as_json, failed=failed)
+    campaigns.end(record.state, failed=failed)
 
 
-def _settings(
-    argv: list[str],
-    specs: list[str],
-    sizes: str,
-    patterns: list[str],
-    workdir: Path | None,
-    share: list[Path],
-    **options: Any,
-) -> Settings:
+def _request(options: MemoryOptions) -> MemoryRequest:
+    """What the options ask for, of this machine as it is. Raises VtaxError for what it lacks."""
     from vtax.environments import build, sharing
     from vtax.environments.base import working_folder
     from vtax.environments.hiding import Shown
     from vtax.errors import MisuseError
-    from vtax.runner.memory import Settings
+    from vtax.runner.memory import MemoryRequest
+    from vtax.units import parse_duration
     from vtax.workloads import sized
 
-    program = sized.parse(argv, patterns)
-    chosen = sized.parse_sizes(sizes)
+    timeout_s, budget_s = parse_duration(options.timeout), campaigns.seconds(options.budget)
+    argv = options.program or []
+    program = sized.parse(argv, options.metric or [])
+    chosen = sized.parse_sizes(options.sizes)
     if not argv and chosen[-1] > sized.LARGEST:
-        raise MisuseError(f"--sizes {sizes}: vtax-dgemm multiplies up to {sized.LARGEST} rows")
-    if not specs:
+        raise MisuseError(
+            f"--sizes {options.sizes}: vtax-dgemm multiplies up to {sized.LARGEST} rows"
+        )
+    if not options.environments:
         raise MisuseError("no environment is named", "write for example --in native:mem=256M")
-    built = {spec: build(spec) for spec in specs}
+    built = {spec: build(spec) for spec in options.environments}
     _check(built)
-    folder = working_folder(workdir, built)
-    shown = Shown(folder, sharing.shown(built, share))
+    folder = working_folder(options.workdir, built)
+    shown = Shown(folder, sharing.shown(built, options.share or []))
     built = {spec: each.with_shown(shown) for spec, each in built.items()}
-    own = variables()
+    own = campaigns.variables()
     _require_programs(program.needs(), built, own["PATH"], folder)
-    return Settings(
+    return MemoryRequest(
         environments=built,
         program=program,
         sizes=chosen,
+        runs=options.repetitions,
+        seed=campaigns.chosen_seed(options.seed),
         variables=own,
-        command_line=("vtax", *sys.argv[1:]),
+        command_line=campaigns.command_line(),
+        timeout_s=timeout_s,
+        budget_s=budget_s,
+        working_set=options.working_set,
         workdir=folder,
-        **options,
     )
 
 

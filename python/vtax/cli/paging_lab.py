@@ -104,7 +104,7 @@ def lab(
         repetitions,
         parse_duration(timeout),
         warm_up,
-        listener(modes * repetitions, quiet),
+        listener(quiet, modes * repetitions),
     )
     if as_json:
         print(json.dumps(table.to_json(result), indent=1))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.cli import options
-from vtax.cli.declared import EnvOption, ShareOption
+from vtax.cli.options import Env, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,8 +85,8 @@ def trace(
         Path | None,
         typer.Option(help="A vmlinuz-RELEASE. Default: found or fetched.", metavar="FILE"),
     ] = None,
-    share: ShareOption = None,
-    env: EnvOption = None,
+    share: Share = None,
+    env: Env = None,
     timeout: options.Timeout = None,
     slowdown: Annotated[
         bool,

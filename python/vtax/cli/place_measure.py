@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import options
-from vtax.cli.campaigns import carry_out, conclude, variables
+from vtax.cli import campaigns
 from vtax.cli.declared import Declared, complete_spec
+from vtax.cli.options import RunOptions, takes
 
 if TYPE_CHECKING:
-    from vtax.runner.place import Settings
+    from vtax.runner.place import PlaceRequest
     from vtax.runner.service_domain import Backend
     from vtax.workloads.loads.base import Load
 
@@ -52,7 +51,10 @@ def _listed(incomplete: str, names: Sequence[str]) -> list[str]:
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
-def measure(
+@dataclass(frozen=True)
+class MeasureOptions(RunOptions):
+    """The options of `vtax place measure`."""
+
     environments: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +63,7 @@ def measure(
             metavar="SPEC",
             autocompletion=complete_spec,
         ),
-    ] = None,
+    ] = None
     load: Annotated[
         str,
         typer.Option(
@@ -69,13 +71,13 @@ def measure(
             metavar="LOADS",
             autocompletion=_complete_load,
         ),
-    ] = "http,tcp,udp",
+    ] = "http,tcp,udp"
     speeds: Annotated[
         str,
         typer.Option(
             help="Speeds of the service threads, in percent of full speed.", metavar="SPEEDS"
         ),
-    ] = "100,87,74,61,50",
+    ] = "100,87,74,61,50"
     backend: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +85,7 @@ def measure(
             metavar="BACKENDS",
             autocompletion=_complete_backend,
         ),
-    ] = None,
+    ] = None
     service: Annotated[
         str,
         typer.Option(
@@ -91,76 +93,69 @@ def measure(
             "of this host.",
             metavar="auto|TID,...",
         ),
-    ] = "auto",
-    repetitions: Annotated[int, options.reps("Repetitions of every point and its control.")] = 2,
+    ] = "auto"
+    repetitions: Annotated[
+        int,
+        typer.Option(
+            "--reps",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Repetitions of every point and its control.",
+        ),
+    ] = 2
     seconds: Annotated[
         int, typer.Option(min=1, max=3600, metavar="N", help="Length of each measurement.")
-    ] = 2,
-    seed: options.Seed = None,
-    out: options.Out = options.RUNS,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = 2
+
+
+@takes(MeasureOptions)
+def measure(options: MeasureOptions) -> None:
     """Slow the threads that serve a guest, and measure what its loads lose.
 
     Each point is measured beside a control at full speed, in random order. Says for each load how
     much throughput is lost for each percent of speed, whether back ends agree, and whether
     Combined Usage (CPU of the service plus use of the link) predicts it (docs/place.md).
     """
-    from vtax.environments.base import SERVED
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.place import PlaceCampaign
 
-    settings = _settings(
-        environments or [SERVED],
-        load,
-        speeds,
-        backend,
-        service,
-        rounds=repetitions,
-        seconds=seconds,
-        seed=secrets.randbits(32) if seed is None else seed,
-    )
-    folder = RunFolder.create(out, "place")
-    first = len(settings.environments) * len(settings.loads)
-    record = carry_out(PlaceCampaign(settings, folder, listener(first, quiet)), folder)
-    failed = bool(record.failures)
-    conclude(record, folder.path, as_json=as_json, failed=failed)
+    request = _request(options)
+    folder = RunFolder.create(options.out, "place")
+    record = PlaceCampaign(request, folder, listener(options.quiet)).carry_out()
+    campaigns.show(record, folder.path, as_json=options.as_json)
+    campaigns.end(record.state, failed=bool(record.failures))
 
 
-def _settings(
-    specs: list[str],
-    load: str,
-    speeds: str,
-    backend: str | None,
-    service: str,
-    **options: Any,
-) -> Settings:
+def _request(options: MeasureOptions) -> PlaceRequest:
+    """What the options ask for, of this machine as it is. Raises VtaxError for what it lacks."""
     from vtax.environments import build
-    from vtax.environments.base import require
+    from vtax.environments.base import SERVED, require
     from vtax.environments.capabilities import Link
-    from vtax.runner.place import Settings
+    from vtax.runner.place import PlaceRequest
     from vtax.workloads.loads import registry
 
-    loads, slower = _loads(load), _speeds(speeds)
-    tids = _tids(service)
-    built = {spec: build(spec) for spec in specs}
+    loads, slower = _loads(options.load), _speeds(options.speeds)
+    tids = _tids(options.service)
+    built = {spec: build(spec) for spec in options.environments or [SERVED]}
     for spec, each in built.items():
         require(each, Link, f"--in {spec}")
     for each in built.values():
         each.check()
     for one in loads.values():
         registry.check(one)
-    return Settings(
+    return PlaceRequest(
         environments=built,
         loads=loads,
         speeds=slower,
-        backends=_backends(backend) if slower else (),
+        backends=_backends(options.backend) if slower else (),
         service=tids,
-        variables=variables(),
-        command_line=("vtax", *sys.argv[1:]),
-        **options,
+        rounds=options.repetitions,
+        seconds=options.seconds,
+        seed=campaigns.chosen_seed(options.seed),
+        variables=campaigns.variables(),
+        command_line=campaigns.command_line(),
     )
 
 

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from vtax.cli import options
-from vtax.cli.compare import Notes, NotesOption
+from vtax.cli.options import Json, Notes, ShownNotes
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
-    notes: NotesOption = Notes.FEW,
-    as_json: options.Json = False,
+    notes: ShownNotes = Notes.FEW,
+    as_json: Json = False,
 ) -> None:
     """Analyse a run folder again, write its report.html, and print the table.
 
@@ -27,7 +26,6 @@ def report(
     """
     from vtax.analysis.compare import compare
     from vtax.cli import campaigns
-    from vtax.cli.compare import show
     from vtax.errors import VtaxError
     from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load, own_report
     from vtax.present.html.comparison import write_report
@@ -46,4 +44,4 @@ def report(
         write_report(comparison, samples, run / REPORT)
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    show(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)
+    campaigns.show_comparison(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import options
-from vtax.cli.campaigns import carry_out, conclude, variables
-from vtax.cli.declared import Declared, ShareOption, complete_peer
+from vtax.cli import campaigns
+from vtax.cli.declared import Declared, complete_peer, complete_spec
+from vtax.cli.options import RunOptions, Share, takes
 
 if TYPE_CHECKING:
     from vtax.formats.tune import TuneRecord
-    from vtax.runner.tune import Settings, TuneCampaign
+    from vtax.runner.tune import TuneCampaign, TuneRequest
 
 EXAMPLES = """\b
 Examples:
@@ -53,18 +52,29 @@ class Precision(StrEnum):
     BOTH = "both"
 
 
-def tune(
-    environments: options.Specs = None,
+@dataclass(frozen=True)
+class TuneOptions(RunOptions):
+    """The options of `vtax tune`."""
+
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None
     budget: Annotated[
         str, typer.Option(help="Time of the search in each environment, e.g. 60s.", metavar="TIME")
-    ] = "60s",
+    ] = "60s"
     search: Annotated[
         Search, typer.Option(help="ATLAS's line searches, or every point of a grid.")
-    ] = Search.LINES,
-    precision: Annotated[Precision, typer.Option(help="Double, single, or both.")] = Precision.D,
+    ] = Search.LINES
+    precision: Annotated[Precision, typer.Option(help="Double, single, or both.")] = Precision.D
     threads: Annotated[
         int, typer.Option(min=1, max=1024, metavar="N", help="Threads of each product.")
-    ] = 1,
+    ] = 1
     size: Annotated[
         int,
         typer.Option(
@@ -73,13 +83,20 @@ def tune(
             metavar="N",
             help="Rows and columns of the products that are timed.",
         ),
-    ] = 1000,
+    ] = 1000
     repetitions: Annotated[
-        int, options.reps("Repetitions of every winner and every library in every environment.")
-    ] = 3,
+        int,
+        typer.Option(
+            "--reps",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Repetitions of every winner and every library in every environment.",
+        ),
+    ] = 3
     margin: Annotated[
         str, typer.Option(metavar="PERCENT", help="Differences up to this count as equal.")
-    ] = "2%",
+    ] = "2%"
     peers: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +105,7 @@ def tune(
             metavar="PEER",
             autocompletion=complete_peer,
         ),
-    ] = None,
+    ] = None
     generated: Annotated[
         str | None,
         typer.Option(
@@ -96,37 +113,36 @@ def tune(
             "Each is searched for in a quarter of the budget. Default: scalar,sse2.",
             metavar="LIST",
         ),
-    ] = None,
+    ] = None
     export: Annotated[
         Path | None,
         typer.Option(help="Write the first environment's parameters to this file.", metavar="FILE"),
-    ] = None,
+    ] = None
     use: Annotated[
         Path | None,
         typer.Option(help="No search: measure the parameters in this file.", metavar="FILE"),
-    ] = None,
+    ] = None
     cache_edge: Annotated[
         bool, typer.Option("--cache-edge", help="Sweep the cache block sizes too (CacheEdge).")
-    ] = False,
+    ] = False
     edge_size: Annotated[
         int,
         typer.Option(min=64, max=LARGEST, metavar="N", help="Size of the products of that sweep."),
-    ] = 2500,
+    ] = 2500
     edge_runs: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs of that sweep.")
-    ] = 20,
+    ] = 20
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Measure caches and registers first, 15 s.")
-    ] = True,
+    ] = True
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Search anew: ignore the logs of earlier searches.")
-    ] = False,
-    share: ShareOption = None,
-    seed: options.Seed = None,
-    out: options.Out = options.RUNS,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = False
+    share: Share = None
+
+
+@takes(TuneOptions)
+def tune(options: TuneOptions) -> None:
     """Probe the processor, tune matrix kernels in each environment, and compare what was found.
 
     Each winner then runs in every environment, in turn with the libraries that are installed. Says
@@ -137,71 +153,60 @@ def tune(
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.tune import TuneCampaign
-    from vtax.units import parse_duration, parse_percent
-    from vtax.workloads.tuner import Tuner
 
-    tuner = Tuner(
-        _budget(parse_duration(budget)),
-        search.value,
-        precision.value,
-        threads,
-        size,
-        edge_size,
-        edge_runs,
-    )
-    settings = _settings(
-        environments or [],
-        peers,
-        use,
-        share or [],
-        export,
-        tuner=tuner,
-        generated=_generated(generated, use),
-        rounds=repetitions,
-        margin_percent=parse_percent(margin),
-        seed=secrets.randbits(32) if seed is None else seed,
-        probe=probe,
-        cache_edge=cache_edge,
-        fresh=fresh,
-    )
-    folder = RunFolder.create(out, "tune")
-    first = len(settings.environments) * (1 + len(settings.peers))
-    campaign = TuneCampaign(settings, folder, listener(first, quiet))
-    record = carry_out(campaign, folder)
-    if export is not None:
-        _export(campaign, record, export)
-    failed = any(each.failures for each in record.environments)
-    conclude(record, folder.path, as_json=as_json, failed=failed)
+    request = _request(options)
+    folder = RunFolder.create(options.out, "tune")
+    campaign = TuneCampaign(request, folder, listener(options.quiet))
+    record = campaign.carry_out()
+    if options.export is not None:
+        _export(campaign, record, options.export)
+    campaigns.show(record, folder.path, as_json=options.as_json)
+    campaigns.end(record.state, failed=any(each.failures for each in record.environments))
 
 
-def _settings(
-    specs: list[str],
-    peers: list[str] | None,
-    use: Path | None,
-    share: list[Path],
-    export: Path | None,
-    **options: Any,
-) -> Settings:
+def _request(options: TuneOptions) -> TuneRequest:
+    """What the options ask for, of this machine as it is. Raises VtaxError for what it lacks."""
     from vtax.environments import BASELINE, build, sharing
     from vtax.environments.hiding import Shown
     from vtax.errors import MisuseError
-    from vtax.runner.tune import Settings
+    from vtax.runner.tune import TuneRequest
+    from vtax.units import parse_duration, parse_percent
+    from vtax.workloads.tuner import Tuner
 
+    use, export = options.use, options.export
+    tuner = Tuner(
+        _budget(parse_duration(options.budget)),
+        options.search.value,
+        options.precision.value,
+        options.threads,
+        options.size,
+        options.edge_size,
+        options.edge_runs,
+    )
+    generated = _generated(options.generated, use)
+    margin_percent = parse_percent(options.margin)
     if use and export:
         raise MisuseError("--export and --use: without a search nothing is found", "leave out one")
     if export and not export.resolve().parent.is_dir():
         raise MisuseError(f"--export {export}: there is no folder {export.resolve().parent}")
-    built = {spec: build(spec) for spec in specs or [BASELINE]}
+    built = {spec: build(spec) for spec in options.environments or [BASELINE]}
     for each in built.values():
         each.check()
-    shown = Shown(None, sharing.shown(built, share))
-    return Settings(
+    shown = Shown(None, sharing.shown(built, options.share or []))
+    return TuneRequest(
         environments={spec: each.with_shown(shown) for spec, each in built.items()},
-        peers=_peers(peers, options["tuner"].precision),
+        tuner=tuner,
+        rounds=options.repetitions,
+        margin_percent=margin_percent,
+        peers=_peers(options.peers, tuner.precision),
+        generated=generated,
+        probe=options.probe,
+        cache_edge=options.cache_edge,
+        fresh=options.fresh,
         use=None if use is None else (str(use), _read(use)),
-        variables=variables(),
-        command_line=("vtax", *sys.argv[1:]),
-        **options,
+        seed=campaigns.chosen_seed(options.seed),
+        variables=campaigns.variables(),
+        command_line=campaigns.command_line(),
     )
 
 

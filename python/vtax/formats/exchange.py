@@ -22,10 +22,7 @@ class Exchange:
     def __init__(self, parent: Path, name: str) -> None:
         self.parent = parent
         self.name = name
-
-    @property
-    def path(self) -> Path:
-        return self.parent / self.name
+        self.path = parent / name
 
     def create(self, files: Mapping[str, bytes]) -> None:
         """Make the folder, which must not exist yet, with the input files in it.

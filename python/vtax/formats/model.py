@@ -6,6 +6,7 @@ describes the same for readers of the files; a test compares the two.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -113,6 +114,12 @@ class AuditVerdict(StrEnum):
     WARN = "warn"
     FAIL = "fail"
     UNKNOWN = "unknown"
+
+    @classmethod
+    def worst(cls, verdicts: Collection[AuditVerdict]) -> AuditVerdict:
+        """The worst of these verdicts; nothing is known without any."""
+        order = (cls.FAIL, cls.WARN, cls.UNKNOWN, cls.PASS)
+        return next((each for each in order if each in verdicts), cls.UNKNOWN)
 
 
 class AuditCheck(Strict):

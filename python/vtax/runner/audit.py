@@ -94,6 +94,7 @@ def audit(
     """Measure each environment, by its label; what its programs print goes to `folder`. Raises
     VtaxError when an environment does not come up, or cannot run vtax-agent.
     """
+    listener.extended(depth.steps * len(environments))
     variants: list[Variant] = []
     tasks: dict[str, Sequence[_Task]] = {}
     steps: list[Step] = []

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from vtax import __version__, binaries, foreign_json
-from vtax.analysis.audit import worst
+from vtax import binaries, foreign_json
 from vtax.analysis.clocks import fact, seconds
 from vtax.analysis.results import PROGRAM_TIMES
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
@@ -22,9 +19,9 @@ from vtax.environments.base import MachineLike
 from vtax.environments.host_facts import facts_here
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
-from vtax.formats.folder import RunFolder
 from vtax.formats.model import (
     AuditCard,
+    AuditVerdict,
     Better,
     Clock,
     ComparisonRecord,
@@ -33,27 +30,13 @@ from vtax.formats.model import (
     MetricReading,
     Sample,
 )
-from vtax.runner.allocation import MOST_ROUNDS, next_runs
-from vtax.runner.audit import QUICK, audit
+from vtax.runner.campaign import Request, StagedCampaign
 from vtax.runner.instruments import usable
 from vtax.runner.matching import ComparedVariant, Observed, common_shape, differences
-from vtax.runner.plan import Interleaving
 from vtax.runner.repetition import Instrument, Repetition
-from vtax.runner.runner import (
-    Done,
-    Keeper,
-    Listener,
-    Plan,
-    Reboot,
-    Runner,
-    Starter,
-    State,
-    Step,
-    Variant,
-    boot,
-)
+from vtax.runner.runner import Done, Plan, Reboot, State, Step, Variant
 from vtax.runner.samples import sample
-from vtax.workloads.base import Reading, Workload
+from vtax.workloads.base import Command, MachineShape, Reading, Workload
 from vtax.workloads.metric_units import conversion
 from vtax.workloads.one_unit import OneUnit
 from vtax.workloads.outcomes import PROGRAM_METRICS
@@ -62,17 +45,15 @@ IDENTIFY_TIMEOUT_S = 60.0
 USUAL_REPETITIONS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a campaign."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest(Request):
+    """What `vtax compare` is asked for. Raises MisuseError for a problem that does not fit."""
 
     workload: Workload
     compared_variants: tuple[ComparedVariant, ...]
-    environment: Mapping[str, str]
-    """The complete environment of the workload's processes."""
     recorded_variables: Mapping[str, str]
+    """Variables that the user asked to keep; they win over what the workload would set."""
     scrubbed_variables: Mapping[str, str]
-    command_line: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     """What commands get that differs from a native start, in sentences."""
     repetitions: int = USUAL_REPETITIONS
@@ -82,18 +63,28 @@ class Settings:
     minus this."""
     warm_up: bool = True
     reboot: Reboot = "never"
-    budget_s: float | None = None
     timeout_s: float | None = None
     max_output_bytes: int = OUTPUT_LIMIT_BYTES
     margin_percent: float = 2.0
     clock: Clock = "wall"
-    seed: int = 0
     audit: bool = False
     """Whether to audit the environments' clocks before and after."""
-    workdir: Path | None = None
-    """Where command lines run; None: in the folder of their results."""
     instruments: Sequence[Instrument] = ()
     """Instruments; each is used where the environment has what it needs."""
+    shape: MachineShape = field(init=False)
+    """What the workload may use in every environment."""
+    command: Command = field(init=False)
+    """The workload's command, the same in every repetition."""
+
+    def __post_init__(self) -> None:
+        shape = common_shape(each.environment for each in self.compared_variants)
+        command = self.workload.command(shape)
+        environment = {**command.environment, **self.recorded_variables}
+        timeout_s = self.timeout_s or command.timeout_s
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(
+            self, "command", replace(command, environment=environment, timeout_s=timeout_s)
+        )
 
 
 @dataclass(slots=True)
@@ -108,152 +99,128 @@ class _Seen:
     """The most processes that a command left running."""
 
 
-class ComparisonCampaign(Keeper):
-    """One campaign in one run folder."""
+@dataclass(eq=False)
+class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int]):
+    """The workload in every environment, in rounds; what a step is for is its round."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: RunFolder,
-        listener: Listener,
-        start: Starter = boot,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._listener = listener
-        self._seen = {each.label: _Seen(each) for each in settings.compared_variants}
-        self._order = Interleaving(settings.seed)
-        for _ in range(settings.repetitions):
-            self._order.add(dict.fromkeys(self._seen, 1))
-        self._shape = common_shape(settings.compared_variants)
-        self._start, self._clock = start, clock
-        self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._run_id = secrets.token_hex(8)
-        self._units = OneUnit()
-        self._readings: dict[tuple[str, str], list[Reading]] = {}
-        self.samples: list[Sample] = []
-        self.failures: list[Failure] = []
-        self.state: State = "running"
-        self._before: Sequence[AuditCard] = ()
-        self._after: Sequence[AuditCard] = ()
+    keeps_empty_table: ClassVar[bool] = True
 
-    def run(self) -> ComparisonRecord:
-        """Run to the end, the budget's end, or an interrupt; finished repetitions are saved.
+    failures: list[Failure] = field(default_factory=list, init=False)
+    _seen: dict[str, _Seen] = field(init=False)
+    _run_id: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
+    _units: OneUnit = field(default_factory=OneUnit, init=False)
+    _readings: dict[tuple[str, str], list[Reading]] = field(default_factory=dict, init=False)
+    _before: Sequence[AuditCard] = field(default=(), init=False)
+    _after: Sequence[AuditCard] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._seen = {each.label: _Seen(each) for each in self.request.compared_variants}
+
+    @property
+    def found(self) -> bool:
+        return bool(self.samples)
+
+    @property
+    def first_failure(self) -> str | None:
+        return next((f"{each.environment}: {each.message}" for each in self.failures), None)
+
+    @property
+    def printed(self) -> Path:
+        return next((self.folder.raw(each.environment) for each in self.failures), super().printed)
+
+    def _measure(self) -> State:
+        """Run every stage, between two audits if that is asked for.
 
         If every environment's warm-up fails at the start, the run ends as `failed`.
-
-        Raises VtaxError when an environment does not come up at all at the start, or when
-        samples cannot be saved; everything that was started has ended by then.
         """
-        try:
-            if self._settings.audit:
-                self._before = self._audit("before")
-            plan = self._plan()
-            self.state = Runner(plan, self, self._listener, self._start, self._clock).run()
-            if self._settings.audit and self.samples:
-                # The measurements are worth more than this audit.
-                with contextlib.suppress(VtaxError):
-                    self._after = self._audit("after")
-        except KeyboardInterrupt:
-            self.state = "interrupted"
-        except BaseException:
-            self.state = "failed"
-            self._folder.clean_raw()
+        if self.request.audit:
+            self._before = self._audit("before")
+        state = super()._measure()
+        if self.request.audit and self.samples:
+            # The measurements are worth more than this audit.
             with contextlib.suppress(VtaxError):
-                self._folder.write_record(self.record())
-            raise
-        return self._finish()
+                self._after = self._audit("after")
+        return state
 
     def _audit(self, when: str) -> Sequence[AuditCard]:
         """The report cards of all environments but the A/A control, which is its baseline again."""
+        # What judges an audit imports numpy, which takes long before the first run.
+        from vtax.runner.audit import QUICK, audit
+
         looked_at = {
             each.label: each.environment
-            for each in self._settings.compared_variants
+            for each in self.request.compared_variants
             if each.role != "control"
         }
-        self._listener.extended(QUICK.steps * len(looked_at))
-        return audit(
-            looked_at,
-            self._settings.environment,
-            QUICK,
-            self._listener,
-            self._folder.raw(f"audit-{when}"),
-            self._start,
-        )
+        folder = self.folder.raw(f"audit-{when}")
+        return audit(looked_at, self.request.variables, QUICK, self.listener, folder, self.start)
 
     def _stamped(self, sample: Sample) -> Sample:
         """The sample with the worse verdict of its environment's audits so far."""
         own = self._seen[sample.environment].variant
         label = own.baseline if own.role == "control" else own.label
         found = [card.verdict for card in (*self._before, *self._after) if card.spec == label]
-        return replace(sample, audit=worst(found).value) if found else sample
+        return replace(sample, audit=AuditVerdict.worst(found).value) if found else sample
+
+    def _ending(self) -> None:
+        self.samples = list(map(self._stamped, self.samples))
 
     def _plan(self) -> Plan:
-        """The plan of what to run. Raises MisuseError for a problem that does not fit."""
-        settings = self._settings
-        command = settings.workload.command(self._shape)
-        command = replace(
-            command,
-            # Variables that the user asked to keep win over what the workload would set.
-            environment={**command.environment, **settings.recorded_variables},
-            timeout_s=settings.timeout_s or command.timeout_s,
+        request = self.request
+        return replace(
+            super()._plan(),
+            warm_up=request.warm_up,
+            reboot=request.reboot,
+            max_output_bytes=request.max_output_bytes,
         )
-        variants = [
+
+    def _variants(self) -> Sequence[Variant]:
+        return [
             Variant(
                 each.label,
                 each.environment,
-                self._folder.raw(each.label),
-                usable(settings.instruments, each.environment),
+                self.folder.raw(each.label),
+                usable(self.request.instruments, each.environment),
             )
-            for each in settings.compared_variants
+            for each in self.request.compared_variants
         ]
 
-        def steps(order: Sequence[tuple[str, int]]) -> Sequence[Step]:
-            return [
-                Step(label, repetition, command, name, self._folder.instruments(label) / name)
-                for label, repetition in order
-                for name in [f"r{repetition:03d}"]
-            ]
+    def _stages(self) -> Iterator[Sequence[Step]]:
+        """The rounds that were asked for, then a round at a time where `until_percent` asks for
+        it."""
+        for _ in range(self.request.repetitions):
+            self._order.add(dict.fromkeys(self._seen, 1))
+        yield list(map(self._repeated, self._order.order))
+        while added := self._next_round():
+            yield list(map(self._repeated, added))
 
-        return Plan(
-            variants,
-            steps(self._order.order),
-            settings.environment,
-            more=lambda: steps(self._next_round()),
-            warm_up=settings.warm_up,
-            reboot=settings.reboot,
-            budget_s=settings.budget_s,
-            matched=True,
-            workdir=settings.workdir,
-            max_output_bytes=settings.max_output_bytes,
-        )
+    def _repeated(self, own: tuple[str, int]) -> Step:
+        label, number = own
+        name = f"r{number:03d}"
+        out = self.folder.instruments(label) / name
+        return self._step(label, number, self.request.command, name, out, self._order.rounds[own])
 
     def record(self) -> ComparisonRecord:
-        """The state of the run as `run.json` keeps it."""
-        settings = self._settings
-        done = None if self.state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
+        request = self.request
         return ComparisonRecord(
-            vtax_version=__version__,
-            command_line=settings.command_line,
-            name=settings.workload.label(),
-            started_utc=self._started,
+            **self._head(),
+            name=request.workload.label(),
             run_id=self._run_id,
-            finished_utc=done,
             state=self.state,
-            workload=settings.workload.name,
-            workload_parameters=settings.workload.parameters(),
-            environment_variables=dict(settings.recorded_variables),
-            scrubbed_variables=dict(settings.scrubbed_variables),
-            inputs=settings.inputs,
-            repetitions=settings.repetitions,
-            until_percent=settings.until_percent,
-            reboot=settings.reboot,
-            budget_s=settings.budget_s,
-            margin_percent=settings.margin_percent,
-            clock=settings.clock,
-            seed=settings.seed,
-            workdir=None if settings.workdir is None else str(settings.workdir),
+            workload=request.workload.name,
+            workload_parameters=request.workload.parameters(),
+            environment_variables=dict(request.recorded_variables),
+            scrubbed_variables=dict(request.scrubbed_variables),
+            inputs=request.inputs,
+            repetitions=request.repetitions,
+            until_percent=request.until_percent,
+            reboot=request.reboot,
+            budget_s=request.budget_s,
+            margin_percent=request.margin_percent,
+            clock=request.clock,
+            seed=request.seed,
+            workdir=None if request.workdir is None else str(request.workdir),
             expected_metrics=self._expected(),
             better_from={
                 name: metric.better_from or "given" for name, metric in self._units.first.items()
@@ -278,9 +245,9 @@ class ComparisonCampaign(Keeper):
         first = self._units.first
         found = tuple(
             (name, first[name].unit, first[name].better) if name in first else (name, unit, better)
-            for name, unit, better in self._settings.workload.expected_metrics(self._shape)
+            for name, unit, better in self.request.workload.expected_metrics(self.request.shape)
         )
-        lead = PROGRAM_TIMES[self._settings.clock]
+        lead = PROGRAM_TIMES[self.request.clock]
         return found if any(name == lead for name, _, _ in found) else (*found, _time(lead))
 
     def _equal(self, metric: str, found: Sequence[Reading]) -> set[str]:
@@ -291,28 +258,22 @@ class ComparisonCampaign(Keeper):
 
     def _next_round(self) -> Sequence[tuple[str, int]]:
         """The runs of one more round where `until_percent` asks for one."""
-        until = self._settings.until_percent
-        if until is None or max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
+        until = self.request.until_percent
+        if until is None:
             return ()
-        added = self._order.add(next_runs(self.record(), self.samples, until))
-        if added:
-            self._listener.extended(len(added))
-            self._folder.write_record(self.record())
-        return added
+        # This imports numpy, as an audit does.
+        from vtax.runner.allocation import MOST_ROUNDS, next_runs
 
-    def _finish(self) -> ComparisonRecord:
-        self.samples = list(map(self._stamped, self.samples))
-        self._folder.finish(self.samples)
-        record = self.record()
-        self._folder.write_record(record)
-        return record
+        if max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
+            return ()
+        return self._order.add(next_runs(self.record(), self.samples, until))
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
         seen = self._seen[variant.label]
         seen.boots.append(machine.boot_s)
         if seen.observed is None:
             libraries = {}
-            for program in self._settings.workload.libraries():
+            for program in self.request.workload.libraries():
                 libraries.update(self._identify(variant.work, machine, program))
             limit_error = machine.hello.get("memory_limit_error")
             seen.observed = Observed(
@@ -326,21 +287,17 @@ class ComparisonCampaign(Keeper):
         if seen.observed is not None:
             seen.observed = replace(seen.observed, facts=machine.facts)
 
-    def ready(self) -> None:
-        self._folder.write_record(self.record())
-
     def read(self, this: Repetition) -> None:
         outcome = this.finished[0].outcome
         seen = self._seen[this.label]
         seen.left_processes = max(seen.left_processes, outcome.left_processes)
         if doubt := this.finished[0].doubt():
             raise NotBelievedError(f"not believed: {doubt}")
-        found = self._settings.workload.metrics(outcome, this.exchange)
+        found = self.request.workload.metrics(outcome, this.exchange)
         this.metrics[:0] = self._units.same(found)
 
     def done(self, done: Done) -> None:
-        name = self._settings.workload.name
-        own = self._order.rounds[done.step.variant, done.step.repetition]
+        name, own = self.request.workload.name, self._point(done.step)
         metrics = done.repetition.metrics
         for metric in metrics:
             if metric.reading is not None:
@@ -348,13 +305,11 @@ class ComparisonCampaign(Keeper):
                 self._readings.setdefault(key, []).append(metric.reading)
         samples = [sample(self._run_id, name, metric, done, own) for metric in metrics]
         samples += self._by_clock(samples[0])
-        samples = list(map(self._stamped, samples))
-        self._folder.append(samples)
-        self.samples += samples
+        self._keep(list(map(self._stamped, samples)))
 
     def _by_clock(self, sample: Sample) -> Sequence[Sample]:
         """The program's time by the chosen clock, where the workload has no such metric."""
-        clock = self._settings.clock
+        clock = self.request.clock
         lead = PROGRAM_TIMES[clock]
         hz = self._tsc_hz(self._seen[sample.environment])
         value = seconds(sample, clock, hz)
@@ -381,7 +336,7 @@ class ComparisonCampaign(Keeper):
         )
         self.failures.append(failure)
         with contextlib.suppress(VtaxError):
-            self._folder.write_record(self.record())
+            self._save()
 
     def _identify(self, work: Path, machine: MachineLike, program: str) -> dict[str, str]:
         """Which BLAS the program gets inside the machine; empty where unknown."""
@@ -389,11 +344,11 @@ class ComparisonCampaign(Keeper):
         exchange.create({})
         tool = str(binaries.find("vtax-dgemm"))
         own = Path(program).name == "vtax-dgemm"
-        path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
-        path = str((self._settings.workdir or Path()) / path)
+        path = shutil.which(program, path=self.request.variables.get("PATH")) or program
+        path = str((self.request.workdir or Path()) / path)
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
         with unless_lost(ValueError):
-            machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
+            machine.run(argv, self.request.variables, exchange.name, IDENTIFY_TIMEOUT_S)
             return _library(foreign_json.parse_object(exchange.read_text("stdout", 1 << 20)))
         return {}
 

@@ -6,7 +6,7 @@ What cannot be made the same is said in words beside the numbers (`differences`)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -158,9 +158,9 @@ def _size(size: int) -> str:
     return str(size)
 
 
-def common_shape(found: Sequence[ComparedVariant]) -> MachineShape:
+def common_shape(environments: Iterable[Environment]) -> MachineShape:
     """The least CPUs and memory of all environments: what a workload may use everywhere."""
-    shapes = [compared.environment.shape() for compared in found]
+    shapes = [each.shape() for each in environments]
     return MachineShape(
         min(shape.cpus for shape in shapes), min(shape.memory_bytes for shape in shapes)
     )

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from vtax import __version__, foreign_json
+from vtax import foreign_json
 from vtax.analysis import memory as analysis
 from vtax.analysis.memory import Measured, SizedRun, Used
 from vtax.environments.base import Environment, MachineLike
 from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder
 from vtax.formats.memory import MemoryRecord
-from vtax.runner import campaign
-from vtax.runner.plan import Interleaving
+from vtax.runner.campaign import Request, StagedCampaign, require_limited
+from vtax.runner.matching import common_shape
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Listener, Plan, Starter, State, Step, Variant
-from vtax.runner.runner import boot as boot_machine
+from vtax.runner.runner import Done, Step, Variant
 from vtax.runner.samples import sample
-from vtax.workloads.base import Command, MachineShape, Metric, Outcome
+from vtax.workloads.base import Command, Metric, Outcome
 from vtax.workloads.sized import SizedProgram
 
 RESULT = "memory.json"
@@ -29,46 +27,38 @@ SHELL = 'exec "$0" memory --out "$VTAX_RESULTS/' + RESULT + '" "$@"'
 """The command line of a shell, because only the machine knows where its folder of results is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a campaign."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest(Request):
+    """What `vtax memory` is asked for."""
 
     environments: Mapping[str, Environment]
     """Environments by spec."""
     program: SizedProgram
     sizes: Sequence[int]
     runs: int
-    seed: int
-    variables: Mapping[str, str]
-    """The complete environment of the program's processes."""
-    command_line: tuple[str, ...]
     timeout_s: float | None = None
     """The limit for one run."""
-    budget_s: float | None = None
     working_set: bool = False
     """Whether to find how much memory the program uses within a second, too."""
-    workdir: Path | None = None
-    """The folder in which a command line runs."""
 
 
-class MemoryCampaign(campaign.Campaign[MemoryRecord]):
-    """One campaign in one run folder."""
+class _Point(NamedTuple):
+    size: int
+    round: int
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: RunFolder,
-        listener: Listener,
-        start: Starter = boot_machine,
-    ) -> None:
-        super().__init__(folder, listener, start)
-        self._settings = settings
-        self._seen = {label: _Seen() for label in settings.environments}
-        self._made: dict[str, tuple[int, int]] = {}
-        """Size and round of each step, by its folder."""
-        self._read: SizedRun | None = None
-        self._too_slow = False
-        """Whether the step that is being read did not end within its time limit."""
+
+@dataclass(eq=False)
+class MemoryCampaign(StagedCampaign[MemoryRequest, MemoryRecord, _Point]):
+    """Every size in every environment, in rounds."""
+
+    _seen: dict[str, _Seen] = field(init=False)
+    _read: SizedRun | None = field(default=None, init=False)
+    _too_slow: bool = field(default=False, init=False)
+    """Whether the step that is being read did not end within its time limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._seen = {label: _Seen() for label in self.request.environments}
 
     @property
     def found(self) -> bool:
@@ -81,42 +71,36 @@ class MemoryCampaign(campaign.Campaign[MemoryRecord]):
         runs = (run for seen in self._seen.values() for run in seen.runs)
         return next((run.message for run in runs if run.message), None)
 
-    def record(self, state: State) -> MemoryRecord:
-        """The record of what is known by now."""
-        settings = self._settings
-        program = settings.program
-        measured = [self._measured(label) for label in settings.environments]
+    def record(self) -> MemoryRecord:
+        request, program = self.request, self.request.program
+        measured = [self._measured(label) for label in request.environments]
         return MemoryRecord(
-            vtax_version=__version__,
-            command_line=settings.command_line,
+            **self._head(),
             name="memory",
-            started_utc=self._started,
-            finished_utc=self._finished(state),
-            state=state,
+            state=self.state,
             argv=program.argv(),
             metric=program.name,
             unit=program.unit,
             better=program.better,
-            sizes=tuple(settings.sizes),
-            runs=settings.runs,
-            seed=settings.seed,
+            sizes=tuple(request.sizes),
+            runs=request.runs,
+            seed=request.seed,
             environments=tuple(
-                analysis.environment(each, program.unit, program.better, settings.seed)
+                analysis.environment(each, program.unit, program.better, request.seed)
                 for each in measured
             ),
             differences=analysis.compared(measured, program.better),
         )
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
-        if reason := machine.hello.get("memory_limit_error"):
-            # A program that grows must not take the memory of this machine.
-            raise VtaxError(f"its memory is not limited: {reason}")
+        # A program that grows must not take the memory of this machine.
+        require_limited(machine)
         seen = self._seen[variant.label]
         seen.facts = dict(machine.facts)
         seen.notes = tuple(machine.launch.notes)
 
     def read(self, this: Repetition) -> None:
-        size, number = self._made[this.folder]
+        size, number = self._point(this)
         finished = this.finished[0]
         self._too_slow = finished.outcome.timed_out
         if doubt := finished.doubt():
@@ -125,7 +109,7 @@ class MemoryCampaign(campaign.Campaign[MemoryRecord]):
         if _was_killed(finished.outcome, seen):
             self._read = SizedRun(size, number, "oom", None, seen)
         else:
-            program = self._settings.program
+            program = self.request.program
             wall_s = seen.wall_s or finished.outcome.wall_s
             value = program.value(finished.outcome, wall_s, this.exchange)
             self._read = SizedRun(size, number, "ok", value, seen)
@@ -136,71 +120,48 @@ class MemoryCampaign(campaign.Campaign[MemoryRecord]):
         run = self._read
         assert run is not None
         self._seen[done.step.variant].runs.append(run)
-        name = f"{self._settings.program.name} {run.size}"
+        name = f"{self.request.program.name} {run.size}"
         rows = [sample(None, name, each, done, run.round) for each in done.repetition.metrics]
         self._keep(rows)
-        self._end_round(run.round)
 
     def failed(self, step: Step, error: VtaxError) -> None:
-        size, number = self._made[step.folder]
+        size, number = self._point(step)
         run = SizedRun(size, number, "failed", None, message=str(error), too_slow=self._too_slow)
         self._too_slow = False
         self._seen[step.variant].runs.append(run)
-        self._end_round(number)
+        self._keep()
 
-    def _end_round(self, number: int) -> None:
-        """Keep everything at the end of a round: vtax may be killed at any time."""
-        whole = len(self._settings.sizes) * len(self._settings.environments)
-        finished = sum(run.round == number for seen in self._seen.values() for run in seen.runs)
-        if finished == whole:
-            self._save()
+    def _variants(self) -> Sequence[Variant]:
+        made = self.request.environments.items()
+        return [Variant(label, each, self.folder.raw(label)) for label, each in made]
 
-    def _plan(self) -> Plan:
-        settings = self._settings
-        raw = self._folder.raw
-        return Plan(
-            [Variant(label, each, raw(label)) for label, each in settings.environments.items()],
-            self._steps(),
-            settings.variables,
-            budget_s=settings.budget_s,
-            workdir=settings.workdir,
-            matched=True,
-        )
-
-    def _steps(self) -> Sequence[Step]:
-        """One round: every size in every environment once, in a new random order."""
-        settings = self._settings
-        shapes = [each.shape() for each in settings.environments.values()]
-        shape = MachineShape(
-            min(each.cpus for each in shapes), min(each.memory_bytes for each in shapes)
-        )
-        pairs = {
-            f"{label} {size}": (label, size)
-            for label in settings.environments
-            for size in settings.sizes
+    def _stages(self) -> Iterator[Sequence[Step]]:
+        """One stage: in each round every size in every environment once, in a new random order."""
+        request = self.request
+        shape = common_shape(request.environments.values())
+        own = {size: request.program.command(size, shape) for size in request.sizes}
+        commands = {
+            f"{label} {size}": (label, size, self._observed(environment, command))
+            for label, environment in request.environments.items()
+            for size, command in own.items()
         }
-        order = Interleaving(settings.seed)
-        for _ in range(settings.runs):
-            order.add(dict.fromkeys(pairs, 1))
-        return [self._step(*pairs[name], number, shape) for name, number in order.order]
+        for _ in range(request.runs):
+            self._order.add(dict.fromkeys(commands, 1))
+        yield [self._sized(*commands[name], number) for name, number in self._order.order]
 
-    def _step(self, label: str, size: int, number: int, shape: MachineShape) -> Step:
-        own = self._settings.program.command(size, shape)
-        agent = self._settings.environments[label].agent_inside()
-        asked = ("--working-set",) if self._settings.working_set else ()
-        command = Command(
-            ("/bin/sh", "-c", SHELL, agent, *asked, "--", *own.argv),
-            own.environment,
-            own.files,
-            self._settings.timeout_s,
-            own.in_user_folder,
-        )
-        folder = f"size-{size}-{number}"
-        self._made[folder] = (size, number)
-        return Step(label, number, command, folder, self._folder.instruments(label))
+    def _observed(self, environment: Environment, own: Command) -> Command:
+        """The program's command below an agent that says what memory it used."""
+        asked = ("--working-set",) if self.request.working_set else ()
+        line = (environment.agent_inside(), *asked, "--", *own.argv)
+        timeout_s = self.request.timeout_s
+        return replace(own, argv=("/bin/sh", "-c", SHELL, *line), timeout_s=timeout_s)
+
+    def _sized(self, label: str, size: int, command: Command, number: int) -> Step:
+        folder, out = f"size-{size}-{number}", self.folder.instruments(label)
+        return self._step(label, number, command, folder, out, _Point(size, number))
 
     def _measured(self, label: str) -> Measured:
-        environment, seen = self._settings.environments[label], self._seen[label]
+        environment, seen = self.request.environments[label], self._seen[label]
         return Measured(
             label,
             environment.description(seen.facts),

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vtax import __version__
 from vtax.analysis import place as analysis
 from vtax.analysis import place_hypothesis
 from vtax.analysis.place import FULL, SpeedRun
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.environments.capabilities import Link
 from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder
 from vtax.formats.model import Sample
 from vtax.formats.place import PlaceEnvironment, PlaceRecord
-from vtax.runner import campaign
+from vtax.runner.campaign import Request, StagedCampaign
 from vtax.runner.instruments import service_threads, slow_core
 from vtax.runner.instruments.load import Loading, is_saturated, serve
 from vtax.runner.instruments.service_threads import ServiceThreads
 from vtax.runner.instruments.slow_core import SlowCore
-from vtax.runner.plan import Interleaving
 from vtax.runner.repetition import Instrument, Repetition
-from vtax.runner.runner import (
-    Done,
-    Listener,
-    Plan,
-    Starter,
-    State,
-    Step,
-    Variant,
-    kept_cpus,
-)
-from vtax.runner.runner import boot as boot_machine
+from vtax.runner.runner import Done, Step, Variant, kept_cpus
 from vtax.runner.samples import sample
 from vtax.runner.service_domain import Backend, Service
-from vtax.workloads.base import Metric
+from vtax.workloads.base import Command, Metric
 from vtax.workloads.loads.base import Load
 
-SAVE_EVERY_S = 10.0
-"""How often `run.json` is saved, which is made of all that was measured; each sample is saved at
-once."""
 EDGE_S = 0.4
 """Seconds of a measurement that are not watched: part of them goes to starting the watch and to the
 load's end."""
@@ -52,9 +35,9 @@ IDLE_PERCENT = 0.2
 """Percent of a core: threads that use less, whatever the load, do not serve it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a campaign."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRequest(Request):
+    """What `vtax place measure` is asked for."""
 
     environments: Mapping[str, Environment]
     """Environments by spec. Each has a link."""
@@ -67,10 +50,6 @@ class Settings:
     rounds: int
     seconds: int
     """The length of each measurement."""
-    seed: int
-    variables: Mapping[str, str]
-    """The complete environment of the programs."""
-    command_line: tuple[str, ...]
     vcpus: bool = False
     """Whether to slow the guest's own vCPUs instead of its service threads
     (`service_domain.Service.vcpus`)."""
@@ -140,33 +119,30 @@ class _Seen:
         return None
 
 
-class PlaceCampaign(campaign.Campaign[PlaceRecord]):
-    """One campaign in one run folder."""
+@dataclass(eq=False)
+class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
+    """Each load at each speed beside a control at full speed, in rounds."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: RunFolder,
-        listener: Listener,
-        start: Starter = boot_machine,
-    ) -> None:
-        super().__init__(folder, listener, start)
-        self._settings = settings
+    _seen: dict[str, _Seen] = field(init=False)
+    _commands: dict[str, Command] = field(init=False)
+    """The commands of the loads, by name."""
+    _chance: random.Random = field(init=False)
+    _pairs: int = field(default=0, init=False)
+    _specs: dict[str, str] = field(default_factory=dict, init=False)
+    """The spec of the environment of each variant, by label."""
+    _runs: list[SpeedRun] = field(default_factory=list, init=False)
+    _failures: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        request = self.request
         self._seen = {
-            spec: _seen(spec, each, frozenset(settings.service), vcpus=settings.vcpus)
-            for spec, each in settings.environments.items()
+            spec: _seen(spec, each, frozenset(request.service), vcpus=request.vcpus)
+            for spec, each in request.environments.items()
         }
-        self._order = Interleaving(settings.seed)
-        self._chance = random.Random(f"{settings.seed} within pairs")
-        self._tasks: list[_Task] = []
-        """Tasks in the order of their steps' numbers."""
-        self._pairs = 0
-        self._specs: dict[str, str] = {}
-        """The spec of the environment of each variant, by label."""
-        self._runs: list[SpeedRun] = []
-        self._failures: list[str] = []
-        self._saved = time.monotonic()
-        self._stages = self._planned()
+        loads = request.loads.items()
+        self._commands = {name: load.command(request.seconds) for name, load in loads}
+        self._chance = random.Random(f"{request.seed} within pairs")
 
     @property
     def found(self) -> bool:
@@ -178,25 +154,21 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
         """The message of the first step that failed."""
         return next(iter(self._failures), None)
 
-    def record(self, state: State) -> PlaceRecord:
-        """The record of what is known by now."""
-        settings = self._settings
+    def record(self) -> PlaceRecord:
+        request = self.request
         runs = sorted(self._runs, key=self._place)
         loads = analysis.loads(runs)
         return PlaceRecord(
-            vtax_version=__version__,
-            command_line=settings.command_line,
+            **self._head(),
             name="place",
-            started_utc=self._started,
-            finished_utc=self._finished(state),
-            state=state,
-            slowed="vcpus" if settings.vcpus else "service",
-            backends=tuple(each.name for each in settings.backends),
-            does_not={each.name: each.does_not for each in settings.backends},
-            speeds=(FULL, *settings.speeds),
-            seconds=settings.seconds,
-            rounds=settings.rounds,
-            seed=settings.seed,
+            state=self.state,
+            slowed="vcpus" if request.vcpus else "service",
+            backends=tuple(each.name for each in request.backends),
+            does_not={each.name: each.does_not for each in request.backends},
+            speeds=(FULL, *request.speeds),
+            seconds=request.seconds,
+            rounds=request.rounds,
+            seed=request.seed,
             environments=tuple(map(_environment, self._seen.values())),
             loads=loads,
             hypothesis=place_hypothesis.hypothesis(loads) if loads else None,
@@ -215,9 +187,9 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
         if link is None:
             raise VtaxError("it has no link to this host", "write for example uml:net=vde")
         # Loads with the same port share a server.
-        for load in {load.ready: load for load in self._settings.loads.values()}.values():
+        for load in {load.ready: load for load in self.request.loads.values()}.values():
             folder = f"server-{load.name}"
-            serve(load, machine, variant.work, folder, self._settings.variables)
+            serve(load, machine, variant.work, folder, self.request.variables)
         seen.service.find(link.pids)
         seen.notes = tuple(machine.launch.notes)
 
@@ -226,20 +198,17 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
             raise VtaxError(f"not believed: {doubt}")
 
     def done(self, done: Done) -> None:
-        task, metrics = self._task(done.step), done.repetition.metrics
+        task, metrics = self._point(done.step), done.repetition.metrics
         if task.pair is None:
             seen = self._seen[task.point.environment]
             used = _values(metrics).get(service_threads.CPU, 0.0)
             seen.busiest_percent = max(seen.busiest_percent, used)
             return
-        self._runs.append(_run(task, task.pair, done, self._settings.seconds))
-        rows = [_sample(task, metric, done) for metric in metrics]
-        self._keep(rows)
-        if time.monotonic() - self._saved >= SAVE_EVERY_S:
-            self._save()
+        self._runs.append(_run(task, task.pair, done, self.request.seconds))
+        self._keep([_sample(task, metric, done) for metric in metrics])
 
     def failed(self, step: Step, error: VtaxError) -> None:
-        task = self._task(step)
+        task = self._point(step)
         if task.pair is None:
             self._seen[task.point.environment].lost_loads.add(task.point.load)
         said = f"{task.point.label}: {error}"
@@ -249,69 +218,52 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
     def _place(self, run: SpeedRun) -> tuple[int, ...]:
         """The position of a run in the order in which environments, loads and backends were asked
         for."""
-        settings = self._settings
-        names = ("", *(each.name for each in settings.backends))
-        asked = (tuple(settings.environments), tuple(settings.loads), names)
+        request = self.request
+        names = ("", *(each.name for each in request.backends))
+        asked = (tuple(request.environments), tuple(request.loads), names)
         own = (run.environment, run.load, run.backend)
         return tuple(every.index(one) for every, one in zip(asked, own, strict=True))
 
-    def _task(self, step: Step) -> _Task:
-        return self._tasks[int(step.folder.rpartition("-")[2])]
-
-    def _save(self) -> None:
-        super()._save()
-        self._saved = time.monotonic()
-
-    def _plan(self) -> Plan:
-        settings = self._settings
-        return Plan(
-            [
-                self._variant(point)
-                for spec in settings.environments
-                for load in settings.loads
-                for point in self._points(spec, load)
-            ],
-            next(self._stages),
-            settings.variables,
-            more=lambda: next((stage for stage in self._stages if stage), ()),
-            matched=True,
-        )
+    def _variants(self) -> Sequence[Variant]:
+        return [
+            self._variant(point)
+            for spec in self.request.environments
+            for load in self.request.loads
+            for point in self._possible(spec, load)
+        ]
 
     def _variant(self, point: Point) -> Variant:
         """The variant of a point; the outermost instrument first: the core is slow before
         measuring."""
         self._specs[point.label] = point.environment
-        settings, seen = self._settings, self._seen[point.environment]
-        watch_s = max(settings.seconds / 2, settings.seconds - EDGE_S)
+        request, seen = self.request, self._seen[point.environment]
+        watch_s = max(request.seconds / 2, request.seconds - EDGE_S)
         instruments: list[Instrument] = []
         if point.backend is not None:
             instruments.append(SlowCore(seen.service, point.backend, point.speed))
         instruments.append(ServiceThreads(seen.service, watch_s))
-        load, cpus = settings.loads[point.load], (seen.client_cpu,)
-        instruments.append(Loading(load, settings.seconds, cpus))
-        environment = settings.environments[point.environment]
-        return Variant(point.label, environment, self._folder.raw(point.environment), instruments)
+        load, cpus = request.loads[point.load], (seen.client_cpu,)
+        instruments.append(Loading(load, request.seconds, cpus))
+        environment = request.environments[point.environment]
+        return Variant(point.label, environment, self.folder.raw(point.environment), instruments)
 
-    def _planned(self) -> Iterator[Sequence[Step]]:
+    def _stages(self) -> Iterator[Sequence[Step]]:
         """A first look at each load, then the rounds. An environment without a service has no slow
         points."""
-        settings = self._settings
         yield [
-            self._step(_Task(Point(spec, load), None, "", 0))
-            for spec in settings.environments
-            for load in settings.loads
+            self._tasked(_Task(Point(spec, load), None, "", 0))
+            for spec in self.request.environments
+            for load in self.request.loads
         ]
-        for number in range(settings.rounds):
-            steps = list(self._round(number))
-            self._listener.extended(len(steps))
-            yield steps
+        for number in range(self.request.rounds):
+            yield list(self._round(number))
 
     def _round(self, number: int) -> Iterator[Step]:
         """Every point once, beside its own control, in a new random order."""
         points = {
             point.label: point
             for spec, seen in self._seen.items()
-            for load in self._settings.loads
+            for load in self.request.loads
             if load not in seen.lost_loads
             for point in self._wanted(spec, load)
         }
@@ -322,17 +274,17 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
         slow = () if self._seen[spec].absent else self._slow_points(spec, load)
         return slow or [Point(spec, load)]
 
-    def _points(self, spec: str, load: str) -> Sequence[Point]:
+    def _possible(self, spec: str, load: str) -> Sequence[Point]:
         """The point of the first look, and all points that are measured, each once."""
         slow = self._slow_points(spec, load)
         return list(dict.fromkeys((Point(spec, load), *(p.control for p in slow), *slow)))
 
     def _slow_points(self, spec: str, load: str) -> Sequence[Point]:
-        settings = self._settings
+        request = self.request
         return [
             Point(spec, load, backend.name, speed)
-            for backend in settings.backends
-            for speed in settings.speeds
+            for backend in request.backends
+            for speed in request.speeds
         ]
 
     def _pair(self, point: Point, number: int) -> Iterator[Step]:
@@ -340,15 +292,12 @@ class PlaceCampaign(campaign.Campaign[PlaceRecord]):
         both = [point] if point.backend is None else [point, point.control]
         self._chance.shuffle(both)
         for each in both:
-            yield self._step(_Task(each, pair, point.backend or "", number))
+            yield self._tasked(_Task(each, pair, point.backend or "", number))
 
-    def _step(self, task: _Task) -> Step:
-        number, load = len(self._tasks), self._settings.loads[task.point.load]
-        self._tasks.append(task)
-        spec = task.point.environment
-        out = self._folder.instruments(spec)
-        command = load.command(self._settings.seconds)
-        return Step(task.point.label, number, command, f"step-{number}", out)
+    def _tasked(self, task: _Task) -> Step:
+        number, own = len(self._points), task.point
+        command, out = self._commands[own.load], self.folder.instruments(own.environment)
+        return self._step(own.label, number, command, f"step-{number}", out, task)
 
 
 def _seen(

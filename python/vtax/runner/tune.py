@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from vtax import __version__, binaries, cache
+from vtax import binaries, cache
 from vtax.analysis import tune as analysis
 from vtax.analysis.rounds import Run
 from vtax.analysis.tune import Candidate, Measured, Peer
@@ -17,13 +17,11 @@ from vtax.environments.base import Environment, MachineLike
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import read_bounded, write_atomic
-from vtax.formats.folder import RunFolder, slug
+from vtax.formats.folder import slug
 from vtax.formats.tune import TuneRecord
-from vtax.runner import campaign
-from vtax.runner.plan import Interleaving
+from vtax.runner.campaign import Request, StagedCampaign, require_limited
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Listener, Plan, Starter, State, Step, Variant
-from vtax.runner.runner import boot as boot_machine
+from vtax.runner.runner import Done, Step, Variant
 from vtax.runner.samples import sample
 from vtax.workloads import tuner
 from vtax.workloads.base import Command, Metric
@@ -35,19 +33,15 @@ GENERATED = "generated"
 Kind = Literal["look", "identify", "search", "edges", "measure"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a campaign."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest(Request):
+    """What `vtax tune` is asked for."""
 
     environments: Mapping[str, Environment]
     """Environments by spec."""
     tuner: Tuner
     rounds: int
     margin_percent: float
-    seed: int
-    variables: Mapping[str, str]
-    """The complete environment of the programs."""
-    command_line: tuple[str, ...]
     peers: Mapping[str, str]
     """Libraries by name."""
     generated: Sequence[str] = ()
@@ -76,8 +70,8 @@ class _Seen:
     """What the campaign learns about one environment."""
 
     measured: Measured
-    tasks: list[_Task] = field(default_factory=list)
-    """Tasks in the order of their steps' numbers."""
+    steps: int = 0
+    """The number of its steps by now."""
     parameters: bytes | None = None
     """The winner's parameters, as a file for other machines and for the user."""
     generated: dict[str, bytes] = field(default_factory=dict)
@@ -88,24 +82,18 @@ class _Seen:
     """Gflop/s by routine, of the step that was just read."""
 
 
-class TuneCampaign(campaign.Campaign[TuneRecord]):
-    """One campaign in one run folder."""
+@dataclass(eq=False)
+class TuneCampaign(StagedCampaign[TuneRequest, TuneRecord, _Task]):
+    """Probes and a search in each environment, then everything in turn in all of them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: RunFolder,
-        listener: Listener,
-        start: Starter = boot_machine,
-    ) -> None:
-        super().__init__(folder, listener, start)
-        self._settings = settings
-        threads = settings.tuner.threads
+    _seen: dict[str, _Seen] = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        threads = self.request.tuner.threads
         self._seen = {
-            label: _Seen(Measured(label, threads=threads)) for label in settings.environments
+            label: _Seen(Measured(label, threads=threads)) for label in self.request.environments
         }
-        self._order = Interleaving(settings.seed)
-        self._stages = self._planned()
 
     @property
     def found(self) -> bool:
@@ -122,48 +110,43 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
         """The winner of an environment as TOML; None: there is no winner."""
         return self._seen[label].parameters
 
-    def record(self, state: State) -> TuneRecord:
-        """The record of what is known by now."""
-        settings, own = self._settings, self._settings.tuner
+    def record(self) -> TuneRecord:
+        request, own = self.request, self.request.tuner
         measured = [each.measured for each in self._seen.values()]
-        moved = () if settings.use else analysis.transfers(measured, settings.margin_percent)
+        moved = () if request.use else analysis.transfers(measured, request.margin_percent)
         return TuneRecord(
-            vtax_version=__version__,
-            command_line=settings.command_line,
+            **self._head(),
             name="tune",
-            started_utc=self._started,
-            finished_utc=self._finished(state),
-            state=state,
+            state=self.state,
             search=own.search,
-            use=settings.use[0] if settings.use else None,
+            use=request.use[0] if request.use else None,
             precision=own.precision,
             threads=own.threads,
             size=own.size,
             budget_s=own.budget_s,
-            rounds=settings.rounds,
-            margin_percent=settings.margin_percent,
-            seed=settings.seed,
-            environments=tuple(analysis.environment(each, settings.seed) for each in measured),
+            rounds=request.rounds,
+            margin_percent=request.margin_percent,
+            seed=request.seed,
+            environments=tuple(analysis.environment(each, request.seed) for each in measured),
             transfer=moved,
-            equivalence=analysis.equivalence(measured, moved, settings.margin_percent),
+            equivalence=analysis.equivalence(measured, moved, request.margin_percent),
         )
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
-        if reason := machine.hello.get("memory_limit_error"):
-            raise VtaxError(f"its memory is not limited: {reason}")
+        require_limited(machine)
         seen = self._seen[variant.label]
         seen.measured.description = variant.environment.description(machine.facts)
         seen.measured.notes = tuple(machine.launch.notes)
-        own = self._settings.tuner
-        for each in (own, *map(own.restricted, self._settings.generated)):
+        own = self.request.tuner
+        for each in (own, *map(own.restricted, self.request.generated)):
             seen.logs[each.vectors] = _log_of(variant.label, machine, each)
 
     def read(self, this: Repetition) -> None:
-        seen, task = self._of(this.label, this.folder)
+        seen, task = self._seen[this.label], self._point(this)
         finished, folder = this.finished[0], this.exchange
         outcome, measured = finished.outcome, seen.measured
         if task.kind == "look":
-            if self._settings.probe:
+            if self.request.probe:
                 measured.probed = tuner.probed(outcome, folder)
             return
         if task.kind == "identify":
@@ -198,7 +181,7 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
                 measured.notes += (f"{task.candidate.name}: the budget ended its search",)
             return
         seen.parameters, measured.tuned = parameters, found
-        if not self._settings.use:
+        if not self.request.use:
             measured.search_s = found.seconds
 
     def _read_values(self, seen: _Seen, task: _Task, this: Repetition) -> None:
@@ -219,7 +202,7 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
         this.metrics += [Metric(name, UNIT, "higher", value) for name, value in seen.values.items()]
 
     def done(self, done: Done) -> None:
-        seen, task = self._of(done.step.variant, done.step.folder)
+        seen, task = self._seen[done.step.variant], self._point(done.step)
         if task.kind != "measure":
             return
         candidate = _named(task)
@@ -231,8 +214,7 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
         self._keep(rows)
 
     def failed(self, step: Step, error: VtaxError) -> None:
-        seen, task = self._of(step.variant, step.folder)
-        measured = seen.measured
+        measured, task = self._seen[step.variant].measured, self._point(step)
         if task.kind == "identify" or (task.kind == "search" and task.candidate):
             measured.peers[_named(task).name].reason = tuner.refusal(str(error))
             return
@@ -243,10 +225,6 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
         if str(error) not in measured.failures:
             measured.failures.append(str(error))
 
-    def _of(self, label: str, folder: str) -> tuple[_Seen, _Task]:
-        seen = self._seen[label]
-        return seen, seen.tasks[int(folder.rpartition("-")[2])]
-
     def _ending(self) -> None:
         for label in self._seen:
             self._keep_log(label)
@@ -254,81 +232,69 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
     def _keep_log(self, label: str) -> None:
         """Keep the log, also of a search that was cut short: the next search goes on from there."""
         seen = self._seen[label]
-        for number, task in enumerate(seen.tasks):
-            log = seen.logs.get(_vectors(seen, task)) if task.kind == "search" else None
+        for (variant, folder), task in self._points.items():
+            searched = variant == label and task.kind == "search"
+            log = seen.logs.get(_vectors(seen, task)) if searched else None
             if log is not None:
-                exchange = Exchange(self._folder.raw(label), _folder(task, number))
+                exchange = Exchange(self.folder.raw(label), folder)
                 with contextlib.suppress(VtaxError):
                     write_atomic(log, exchange.read_bytes(tuner.LOG, tuner.LOG_BYTES))
 
-    def _plan(self) -> Plan:
-        settings = self._settings
-        return Plan(
-            [
-                Variant(label, each, self._folder.raw(label))
-                for label, each in settings.environments.items()
-            ],
-            next(self._stages),
-            settings.variables,
-            more=lambda: next((stage for stage in self._stages if stage), ()),
-            matched=True,
-        )
+    def _variants(self) -> Sequence[Variant]:
+        made = self.request.environments.items()
+        return [Variant(label, each, self.folder.raw(label)) for label, each in made]
 
-    def _planned(self) -> Iterator[Sequence[Step]]:
-        """The stages, each of which depends on the results of the stages before it."""
-        settings = self._settings
-        yield [step for label in settings.environments for step in self._looks(label)]
-        rounds = map(self._round, range(settings.rounds))
-        for stage in (self._searches(), self._edges(), *rounds):
-            steps = list(stage)
-            self._listener.extended(len(steps))
-            self._save()
-            yield steps
+    def _stages(self) -> Iterator[Sequence[Step]]:
+        yield [step for label in self.request.environments for step in self._looks(label)]
+        yield list(self._searches())
+        yield list(self._edges())
+        for number in range(self.request.rounds):
+            yield list(self._round(number))
 
     def _looks(self, label: str) -> Iterator[Step]:
-        settings, seen = self._settings, self._seen[label]
-        environment = settings.environments[label]
+        request, seen = self.request, self._seen[label]
+        environment = request.environments[label]
         agent = environment.agent_inside()
-        yield self._step(label, _Task("look", settings.tuner.look(agent, settings.probe)))
-        for vectors in settings.generated:
+        yield self._tasked(label, _Task("look", request.tuner.look(agent, request.probe)))
+        for vectors in request.generated:
             name = f"{GENERATED} {vectors}"
             seen.measured.peers[name] = Peer(analysis.GENERATED_BY, vectors=vectors)
-        for name, library in settings.peers.items():
+        for name, library in request.peers.items():
             seen.measured.peers[name] = Peer(library)
             if not environment.has_folder(binaries.FOLDER):
                 seen.measured.peers[name].reason = "it lacks this machine's programs"
                 continue
             candidate = Candidate("peer", name)
-            yield self._step(label, _Task("identify", tuner.identify(library), candidate))
+            yield self._tasked(label, _Task("identify", tuner.identify(library), candidate))
 
     def _searches(self) -> Iterator[Step]:
-        settings = self._settings
-        for label, environment in settings.environments.items():
+        request = self.request
+        for label, environment in request.environments.items():
             seen, agent = self._seen[label], environment.agent_inside()
-            if settings.use:
-                command = settings.tuner.measured(agent, settings.use[1])
+            if request.use:
+                command = request.tuner.measured(agent, request.use[1])
             else:
-                command = self._searched(seen, agent, settings.tuner)
-            yield self._step(label, _Task("search", command))
+                command = self._searched(seen, agent, request.tuner)
+            yield self._tasked(label, _Task("search", command))
             for name, peer in seen.measured.peers.items():
                 if peer.vectors is not None:
-                    own = settings.tuner.restricted(peer.vectors)
+                    own = request.tuner.restricted(peer.vectors)
                     command = self._searched(seen, agent, own)
-                    yield self._step(label, _Task("search", command, Candidate("peer", name)))
+                    yield self._tasked(label, _Task("search", command, Candidate("peer", name)))
 
     def _searched(self, seen: _Seen, agent: str, own: Tuner) -> Command:
         """The command of a search, from the log of the last search."""
-        log = None if self._settings.fresh else seen.logs.get(own.vectors)
+        log = None if self.request.fresh else seen.logs.get(own.vectors)
         return own.searched(agent, None if log is None else _kept(log))
 
     def _edges(self) -> Iterator[Step]:
         """Steps that sweep cache block sizes with the parameters that the searches found."""
-        settings = self._settings
-        analysis.choose_sizes([each.measured for each in self._seen.values()], settings.tuner.size)
-        for label, environment in settings.environments.items() if settings.cache_edge else ():
+        request = self.request
+        analysis.choose_sizes([each.measured for each in self._seen.values()], request.tuner.size)
+        for label, environment in request.environments.items() if request.cache_edge else ():
             own = self._seen[label].parameters
-            command = settings.tuner.edges(environment.agent_inside(), own)
-            yield self._step(label, _Task("edges", command))
+            command = request.tuner.edges(environment.agent_inside(), own)
+            yield self._tasked(label, _Task("edges", command))
 
     def _round(self, number: int) -> Iterator[Step]:
         """Everything in every environment once, in a new random order."""
@@ -338,16 +304,16 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
                 task = _Task("measure", command, candidate, number)
                 commands[f"{label} {candidate.kind} {candidate.name}"] = (label, task)
         for name, _ in self._order.add(dict.fromkeys(commands, 1)) if commands else ():
-            yield self._step(*commands[name])
+            yield self._tasked(*commands[name])
 
     def _candidates(self, label: str) -> Iterator[tuple[Candidate, Command]]:
         """What is to be measured in an environment: everything that it has not refused."""
-        settings, measured = self._settings, self._seen[label].measured
-        agent = settings.environments[label].agent_inside()
-        own_tuner = replace(settings.tuner, size=self._size(self._seen[label]))
+        request, measured = self.request, self._seen[label].measured
+        agent = request.environments[label].agent_inside()
+        own_tuner = replace(request.tuner, size=self._size(self._seen[label]))
         for other, seen in self._seen.items():
             own = other == label
-            if seen.parameters is not None and (own or not settings.use):
+            if seen.parameters is not None and (own or not request.use):
                 candidate = Candidate("winner", other)
                 # Its own candidate cannot be refused: what went wrong may go well in the next
                 # round.
@@ -364,18 +330,12 @@ class TuneCampaign(campaign.Campaign[TuneRecord]):
 
     def _size(self, seen: _Seen) -> int:
         """Rows of the matrices in the rounds."""
-        return seen.measured.measured_size or self._settings.tuner.size
+        return seen.measured.measured_size or self.request.tuner.size
 
-    def _step(self, label: str, task: _Task) -> Step:
-        seen = self._seen[label]
-        number = len(seen.tasks)
-        seen.tasks.append(task)
-        out = self._folder.instruments(label)
-        return Step(label, number, task.command, _folder(task, number), out)
-
-
-def _folder(task: _Task, number: int) -> str:
-    return f"{task.kind}-{number}"
+    def _tasked(self, label: str, task: _Task) -> Step:
+        seen, out = self._seen[label], self.folder.instruments(label)
+        number, seen.steps = seen.steps, seen.steps + 1
+        return self._step(label, number, task.command, f"{task.kind}-{number}", out, task)
 
 
 def _named(task: _Task) -> Candidate:

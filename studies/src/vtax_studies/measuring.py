@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vtax import binaries, environments
 from vtax.environments import Environment
@@ -85,8 +85,8 @@ def run_folders(study: Path | None) -> Iterator[Path]:
 
 
 def carried_out(
-    make: Callable[[S, RunFolder, Listener], Campaign[R]],
-    settings: S,
+    make: Callable[[S, RunFolder, Listener], Campaign[Any, R]],
+    request: S,
     parent: Path,
     verb: str,
     shown: Counting,
@@ -97,7 +97,7 @@ def carried_out(
     Ctrl-C, and VtaxError when nothing was measured.
     """
     folder = RunFolder.create(parent, verb)
-    campaign = make(settings, folder, shown)
+    campaign = make(request, folder, shown)
     record = campaign.run()
     if campaign.found:
         page = import_module(f"vtax.present.html.{record.verb}")

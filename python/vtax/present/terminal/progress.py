@@ -199,6 +199,7 @@ class CampaignProgress(Listener):
             self._shown.say(STATE_TEXT[state])
 
 
-def listener(total: int, quiet: bool) -> CampaignProgress:
-    """A campaign's listener that fits standard error."""
+def listener(quiet: bool, total: int = 0) -> CampaignProgress:
+    """A campaign's listener that fits standard error; `total`: the steps of which it is not told by
+    `extended`."""
     return CampaignProgress(progress(quiet), total)

@@ -10,7 +10,7 @@ from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.formats.place import PlaceRecord
 from vtax.runner import service_domain
-from vtax.runner.place import PlaceCampaign, Settings
+from vtax.runner.place import PlaceCampaign, PlaceRequest
 from vtax.runner.service_domain import Backend
 from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
@@ -124,7 +124,7 @@ def _campaign(
 ) -> PlaceRecord:
     """Run the campaign of a part. Raises VtaxError when nothing was measured, KeyboardInterrupt
     after Ctrl-C."""
-    settings = Settings(
+    request = PlaceRequest(
         environments={SPECS[part.name]: part.environment},
         loads={each.name: each for each in part.loads},
         speeds=plan.speeds,
@@ -138,4 +138,4 @@ def _campaign(
         vcpus=part.slow_guest,
     )
     verb = "place-vcpus" if part.slow_guest else "place"
-    return carried_out(PlaceCampaign, settings, parent, verb, shown)
+    return carried_out(PlaceCampaign, request, parent, verb, shown)

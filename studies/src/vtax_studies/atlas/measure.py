@@ -10,8 +10,8 @@ from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.formats.memory import MemoryRecord
 from vtax.formats.tune import TuneRecord
-from vtax.runner import memory as memory_runner
-from vtax.runner import tune as tune_runner
+from vtax.runner.memory import MemoryCampaign, MemoryRequest
+from vtax.runner.tune import TuneCampaign, TuneRequest
 from vtax.workloads.sized import SizedDgemm
 from vtax.workloads.tuner import GENERATED, PEERS, Tuner
 from vtax_studies.atlas.data import Data, place
@@ -77,7 +77,7 @@ class _Campaigns:
     def memory(self, own: Mapping[Place, Environment], *, emulated: bool) -> MemoryRecord:
         sizes = self.plan.emulated_sizes if emulated else self.plan.sizes
         runs = self.plan.emulated_runs if emulated else self.plan.runs
-        settings = memory_runner.Settings(
+        request = MemoryRequest(
             environments={each.spec: environment for each, environment in own.items()},
             program=SizedDgemm(),
             sizes=sizes,
@@ -87,9 +87,7 @@ class _Campaigns:
             command_line=(),
             timeout_s=RUN_TIMEOUT_S,
         )
-        self.shown.extended(len(own) * len(sizes) * runs)
-        campaign = memory_runner.MemoryCampaign
-        return carried_out(campaign, settings, self.folder, "memory", self.shown)
+        return carried_out(MemoryCampaign, request, self.folder, "memory", self.shown)
 
     def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
         by = self.plan.emulated_tuning if emulated else self.plan.tuning
@@ -98,7 +96,7 @@ class _Campaigns:
             for each, environment in own.items()
             if each.megabytes in self.plan.tuned_megabytes
         }
-        settings = tune_runner.Settings(
+        request = TuneRequest(
             environments=environments,
             tuner=Tuner(by.budget_s, "lines", "d", 1, by.size, by.edge_size, by.edge_runs),
             rounds=by.rounds,
@@ -111,6 +109,4 @@ class _Campaigns:
             cache_edge=True,
             fresh=True,
         )
-        self.shown.extended(len(environments) * (1 + len(PEERS)))
-        campaign = tune_runner.TuneCampaign
-        return carried_out(campaign, settings, self.folder, "tune", self.shown)
+        return carried_out(TuneCampaign, request, self.folder, "tune", self.shown)
