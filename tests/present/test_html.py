@@ -21,9 +21,9 @@ import report_data
 from command_line import SOURCE
 from vtax.analysis.results import Verdict
 from vtax.errors import VtaxError
+from vtax.present.figures.order_figures import order_figures
+from vtax.present.figures.ratio_figures import deviation_percent, ratio_figures
 from vtax.present.html.comparison import render, write_report
-from vtax.present.html.figures import deviation_percent, ratio_figures
-from vtax.present.html.order_figures import order_figures
 
 
 class _Page(HTMLParser):
@@ -203,7 +203,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 
 def test_a_page_for_the_web_is_loaded_only_when_one_is_written() -> None:
     code = (
-        "import sys, vtax.present.html.comparison, vtax.present.html.figures\n"
+        "import sys, vtax.present.html.comparison, vtax.present.figures.ratio_figures\n"
         "import vtax.present.summary\n"
         "print([n for n in ('jinja2', 'plotly', 'rich') if n in sys.modules])"
     )

@@ -4,5 +4,6 @@ Each module does one thing; import only the one that you need, so that a table l
 
 - `format`: numbers as text; `verdicts`, `families`, `explain`: the words
 - `summary`: the answer in words; `trust`: whether to believe it; `facts`: machines side by side
-- `terminal`: tables and progress; `html`: self-contained pages and their figures; `export`: files
+- `figures`: figures as data; `terminal`: tables and progress; `html`: self-contained pages
+- `export`: files
 """

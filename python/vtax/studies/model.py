@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtax.present.html.plotting import Figure
+from vtax.present.figures.plotting import Figure
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,1 +1,1 @@
-"""Self-contained pages: `comparison`, `analysis_page` and what Plotly draws on them."""
+"""Self-contained pages: `comparison`, `analysis_page`, and what draws the figures in a browser."""

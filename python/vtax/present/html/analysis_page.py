@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import __version__
-from vtax.present.html.plotting import Figure
+from vtax.present.figures.plotting import Figure
 from vtax.present.html.standalone import page_file, render_page, write_page
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from vtax.analysis.correlation import Difference, Matrix, pairs
 from vtax.analysis.intervals import Recording
 from vtax.analysis.ways import By
+from vtax.present.figures.heat_map import Cells, heat_map
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import listing, plural, significant
 from vtax.present.html.analysis_page import Page, Rows
-from vtax.present.html.heat_map import Cells, heat_map
-from vtax.present.html.plotting import Figure
 
 MOST_PAIRS = 20
 """The most rows of a table on the terminal; the page and JSON have all."""

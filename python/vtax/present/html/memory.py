@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtax.formats.memory import MemoryEnvironment, MemoryPoint, MemoryRecord
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, colour, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import NOT_MEASURED, significant
 from vtax.present.html.analysis_page import Page, Rows, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line
-from vtax.present.html.plotting import Figure, Plot, label
 from vtax.present.terminal.memory import end_text, remarks
 from vtax.units import format_bytes
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from vtax.formats.place import PlaceLoad, PlacePoint, PlaceRecord
 from vtax.present import place_tables
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import significant
 from vtax.present.html.analysis_page import Page, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, line
-from vtax.present.html.plotting import Figure, Plot, label
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 """A dash for each way of slowing."""

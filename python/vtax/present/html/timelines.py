@@ -12,10 +12,10 @@ from vtax.analysis.cpi import Layers
 from vtax.analysis.phases import Phase
 from vtax.analysis.timeline import Line, Timeline
 from vtax.analysis.ways import Axis
+from vtax.present.figures.palette import COLOURS
+from vtax.present.figures.plotting import Figure, Plot, base_layout, label
 from vtax.present.format import plural, significant
 from vtax.present.html.analysis_page import Page, Rows
-from vtax.present.html.palette import COLOURS
-from vtax.present.html.plotting import Figure, Plot, base_layout, label
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _HEIGHT = 300

@@ -10,10 +10,10 @@ from pathlib import Path
 from vtax.formats.tune import TuneEnvironment, TuneRecord
 from vtax.formats.tuning import CacheEdge, Curve
 from vtax.present import tune_tables
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, colour, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import bytes_text, significant
 from vtax.present.html.analysis_page import Page, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line
-from vtax.present.html.plotting import Figure, Plot, label
 
 LATENCY = "latency"
 _TICKS = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 27, 1 << 30)

@@ -9,10 +9,10 @@ from typing import TypeVar
 from vtax.analysis.place import FULL
 from vtax.formats.place import PlaceLoad, PlaceRecord
 from vtax.present import place_tables
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import significant
 from vtax.present.html import place
 from vtax.present.html.analysis_page import Rows
-from vtax.present.html.plotting import Figure
 from vtax.studies.asymmetric_cores import data as m
 from vtax.studies.asymmetric_cores.data import Data
 from vtax.studies.asymmetric_cores.setup import (

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from vtax.formats.tune import TuneEnvironment
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import significant
-from vtax.present.html.plotting import Figure
 from vtax.studies.atlas.claims_tuning import chosen, detected
 from vtax.studies.atlas.data import Data
 from vtax.studies.atlas.setup import DETECTED, GENERATED, LARGE_MB, SMALL_MB, STATED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vtax.analysis.order_drift import Contrast
+from vtax.present.figures.plotting import Figure, Plot
 from vtax.present.format import significant
-from vtax.present.html.plotting import Figure, Plot
 from vtax.studies.hpcc import data as m
 from vtax.studies.hpcc.claims import apart, change, ratio, share, words
 from vtax.studies.hpcc.data import Data

@@ -10,9 +10,9 @@ from itertools import chain
 from vtax.analysis.results import Comparison, Result
 from vtax.present import verdicts
 from vtax.present.families import Family, grouped
+from vtax.present.figures.palette import Style, styles
+from vtax.present.figures.plotting import Figure, Plot, base_layout, label, note
 from vtax.present.format import one_line, percent, percent_interval, significant
-from vtax.present.html.palette import Style, styles
-from vtax.present.html.plotting import Figure, Plot, base_layout, label, note
 
 NAME_PX = 22
 BAR_PX = 15

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from vtax.analysis.results import Comparison
 from vtax.formats.model import Failure, Sample
+from vtax.present.figures.palette import Style, styles
+from vtax.present.figures.plotting import Figure, Plot, base_layout, label, note
 from vtax.present.format import one_line, plural, seconds_text, significant
-from vtax.present.html.palette import Style, styles
-from vtax.present.html.plotting import Figure, Plot, base_layout, label, note
 
 PANEL_PX = 118
 TITLE_PX = 26
