@@ -56,9 +56,9 @@ def audit(
     from vtax.environments import BASELINE, build
     from vtax.formats.folder import RAW, RunFolder
     from vtax.formats.model import AuditRecord, AuditVerdict
-    from vtax.present.terminal import audit as table
+    from vtax.present.pages import audit as result
+    from vtax.present.render_terminal import show
     from vtax.present.terminal.progress import listener
-    from vtax.present.terminal.tables import show
     from vtax.runner.audit import FULL, QUICK
     from vtax.runner.audit import audit as measure
     from vtax.workloads.variables import base_environment
@@ -94,10 +94,10 @@ def audit(
         )
     )
     if as_json:
-        print(json.dumps(table.to_json(cards), indent=1))
+        print(json.dumps(result.to_json(cards), indent=1))
     else:
-        show(*table.parts(cards))
-        print(f"kept in {folder.path}")
+        show(result.page(cards))
+        print(f"\nkept in {folder.path}")
     if any(each.verdict is AuditVerdict.FAIL for each in cards):
         raise typer.Exit(FAILED)
 

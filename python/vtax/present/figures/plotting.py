@@ -7,25 +7,14 @@ of HTML in every text, so foreign names go through `label`.
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
 from typing import Any
 
 from vtax.present.format import one_line
+from vtax.present.page import Figure as Figure
 
 Plot = dict[str, Any]
 
 FONT = {"color": "var(--text)", "family": "var(--font)", "size": 12}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure, with the words that stand beside it."""
-
-    title: str
-    meaning: str
-    alternative: str
-    """What the figure shows, for readers who cannot see it."""
-    plot: Plot
 
 
 def label(text: str) -> str:

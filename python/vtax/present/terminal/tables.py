@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vtax.present.format import one_line
+from vtax.present.page import is_number
 
 if TYPE_CHECKING:
     from vtax.present.html.analysis_page import Rows
@@ -52,7 +53,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     kept = [[_cell(cell) for cell in row] for row in rows]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, heading in enumerate(headings):
-        right = bool(kept) and _numeric([row[index].plain for row in kept])
+        right = bool(kept) and all(is_number(row[index].plain) for row in kept)
         made.add_column(
             Text(one_line(heading)), justify="right" if right else "left", overflow="fold"
         )
@@ -83,9 +84,3 @@ def analysis(heading: str, notes: Sequence[str], found: Sequence[Rows]) -> list[
 
 def _cell(cell: Cell) -> Text:
     return Text(one_line(cell)) if isinstance(cell, str) else cell
-
-
-def _numeric(cells: Sequence[str]) -> bool:
-    return all(
-        cell in ("", "absent") or cell[0] in "0123456789+-<.·\N{MINUS SIGN}" for cell in cells
-    )
