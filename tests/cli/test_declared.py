@@ -42,7 +42,7 @@ from vtax.runner.instruments import INSTRUMENTS, chosen, usable
 PACKAGE = ROOT / "python/vtax"
 
 ALLOWED = {
-    "present/html/timelines.py": "`container` is a frame of reference in plotly",
+    "present/pages/timeline.py": "`container` is a frame of reference in plotly",
     "present/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
     "studies/asymmetric_cores/setup.py": "a study names environments as a user does",

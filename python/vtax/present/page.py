@@ -18,7 +18,7 @@ All text may come from guests: renderers escape it. Nothing here knows rich, HTM
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -172,6 +172,19 @@ def table_section(
     return Section(heading, sentence, table(headings, rows), name=name)
 
 
+def at(depth: Depth, *sections: Section) -> tuple[Section, ...]:
+    """The sections, at this depth only."""
+    return tuple(replace(each, depth=depth) for each in sections)
+
+
+def filled(*sections: Section) -> tuple[Section, ...]:
+    """The sections; one whose table has no rows is only for a report."""
+    return tuple(
+        each if each.table is not None and each.table.rows else replace(each, depth=Depth.FULL)
+        for each in sections
+    )
+
+
 def drawn(figures: Iterable[Figure | None]) -> tuple[Section, ...]:
     """A section for each figure; None is left out."""
     return tuple(
@@ -184,7 +197,7 @@ def warnings(texts: Iterable[str]) -> tuple[Note, ...]:
     return tuple(Note(text, Severity.WARNING) for text in texts)
 
 
-def remarks(texts: Iterable[str]) -> tuple[Note, ...]:
+def notes(texts: Iterable[str]) -> tuple[Note, ...]:
     """Notes that explain the result."""
     return tuple(map(Note, texts))
 

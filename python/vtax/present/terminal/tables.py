@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -17,9 +16,6 @@ from rich.text import Text
 
 from vtax.present.format import one_line
 from vtax.present.page import is_number
-
-if TYPE_CHECKING:
-    from vtax.present.html.analysis_page import Rows
 
 PLAIN_WIDTH = 120
 UNFOLDED = 10_000
@@ -70,16 +66,6 @@ def title(text: str) -> Text:
 def note(text: str, style: str = "") -> Text:
     """A line below a table."""
     return Text(one_line(text), style=style)
-
-
-def analysis(heading: str, notes: Sequence[str], found: Sequence[Rows]) -> list[RenderableType]:
-    """The parts of an analysis: what to know before believing it, and its tables."""
-    parts: list[RenderableType] = [title(heading)]
-    parts += [note(f"! {each}", "yellow") for each in notes]
-    for rows in found:
-        shown = table(rows.headings, rows.rows) if rows.rows else note(rows.caption)
-        parts += [Text(""), title(rows.title), shown]
-    return parts
 
 
 def _cell(cell: Cell) -> Text:

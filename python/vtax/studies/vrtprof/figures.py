@@ -13,8 +13,8 @@ from vtax.analysis.timeline import timeline
 from vtax.analysis.ways import Axis, By, Per
 from vtax.present.figures.plotting import Figure
 from vtax.present.format import signed, significant
-from vtax.present.html.correlation import change_figure, matrix_figure
-from vtax.present.html.timelines import timeline_figure
+from vtax.present.pages.correlation import change_figure, matrix_figure
+from vtax.present.pages.timeline import timeline_figure
 from vtax.studies.model import StudyFigure, StudyTable
 from vtax.studies.rule import Missing, possible
 from vtax.studies.vrtprof import data as m
