@@ -50,7 +50,7 @@ ALLOWED = {
     "studies/hpcc/setup.py": "a study names environments as a user does",
     "cli/paging_trace.py": "`qemu` is a field of its JSON: which QEMU",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",
-    "present/terminal/sweep.py": "`native` is a paging mode of the model",
+    "present/pages/sweep.py": "`native` is a paging mode of the model",
 }
 ORDINARY = {"container"}
 """Words that have other meanings too; as specs with options they are found."""
