@@ -31,6 +31,7 @@ def base_layout(height: float) -> Plot:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "dragmode": False,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--soft)"},
         "hoverlabel": {
             "bgcolor": "var(--card)",
             "bordercolor": "var(--rule)",
@@ -40,16 +41,17 @@ def base_layout(height: float) -> Plot:
     }
 
 
-def note(text: str, **position: Any) -> Plot:
-    """A text without an arrow at the left edge of the figure."""
-    return {
-        "text": text,
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "yanchor": "middle",
-        "align": "left",
-        "showarrow": False,
-        "borderpad": 0,
-        **position,
+NOTES: Plot = {
+    "layout": {
+        "annotationdefaults": {
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "left",
+            "yanchor": "middle",
+            "align": "left",
+            "showarrow": False,
+            "borderpad": 0,
+        }
     }
+}
+"""The template of a layout whose notes are texts without an arrow at the left edge."""

@@ -46,7 +46,7 @@ def _words(comparison: Comparison) -> dict[str, Any]:
         "baselines": [(env, summary.baseline_nature(env)) for env in baselines],
         "summaries": summary.summarise(comparison),
         "floors": summary.noise_floors(comparison),
-        "flag_groups": trust.grouped(comparison.flags),
+        "warnings": trust.ranked(comparison.flags),
         "rows": _table_rows(comparison),
         "sheet": facts.side_by_side(record.environments),
         "command": shlex.join(record.command_line),

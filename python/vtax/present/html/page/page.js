@@ -1,6 +1,6 @@
 /* Draws every figure in the page's own colours; timelines can be zoomed by dragging. */
 (() => {
-  const sources = JSON.parse(document.getElementById("figures").textContent).plots;
+  const sources = plots.read().plots;
   const paperWidth = 690;  // CSS pixels on A4
   let printing = false;
 

@@ -1,6 +1,18 @@
 "use strict";
 /* What every page with figures shares. */
 const plots = (() => {
+  /* The page's figures: {"$": N} stands for entry N of what they share. */
+  const read = () => {
+    const { shared, ...figures } = JSON.parse(document.getElementById("figures").textContent);
+    const whole = (value) => {
+      if (value === null || typeof value !== "object") return value;
+      if (Array.isArray(value)) return value.map(whole);
+      if ("$" in value) return whole(shared[value.$]);
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, whole(item)]));
+    };
+    return whole(figures);
+  };
+
   /* A copy of a figure in which every "var(--name)" is the colour that the page has for it. */
   const resolved = (value, style) => {
     if (typeof value === "string") {
@@ -16,10 +28,12 @@ const plots = (() => {
   const config = {
     responsive: true,
     displaylogo: false,
+    showSendToCloud: false,
+    plotlyServerURL: "",
     modeBarButtonsToRemove: ["zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d",
-      "autoScale2d", "resetScale2d"],
+      "autoScale2d", "resetScale2d", "sendChartToCloud"],
     toImageButtonOptions: { format: "svg", filename: "vtax-figure" },
   };
 
-  return { resolved, config };
+  return { read, resolved, config };
 })();

@@ -1,6 +1,6 @@
 /* Draws the figures in the page's own colours, and makes the table sort and filter. */
 (() => {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const figures = plots.read();
   const hidden = new Set();
   const paperWidths = { ratio: 335, order: 690 };  // CSS pixels; A4 and Letter have room for both
   let scale = "linear";
