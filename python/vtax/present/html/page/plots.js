@@ -35,5 +35,23 @@ const plots = (() => {
     toImageButtonOptions: { format: "svg", filename: "vtax-figure" },
   };
 
-  return { read, resolved, config };
+  /* Draws every figure now and whenever its colours or its width change; paper is light and as wide
+     as it is, whatever the screen. Returns what draws them again. */
+  const keepDrawn = (draw) => {
+    let printing = false;
+    const all = () =>
+      Promise.all([...document.querySelectorAll(".plot")].map((each) => draw(each, printing)));
+    const print = (now) => {
+      printing = now;
+      document.documentElement.classList.toggle("printing", now);
+      all();
+    };
+    window.addEventListener("beforeprint", () => print(true));
+    window.addEventListener("afterprint", () => print(false));
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+    all().then(() => { document.documentElement.dataset.drawn = "yes"; });
+    return all;
+  };
+
+  return { read, resolved, config, keepDrawn };
 })();
