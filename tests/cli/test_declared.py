@@ -48,7 +48,7 @@ FILES = {
 """The modules of vtax and, beside it, of the studies."""
 
 ALLOWED = {
-    "present/html/timelines.py": "`container` is a frame of reference in plotly",
+    "present/pages/timeline.py": "`container` is a frame of reference in plotly",
     "present/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
     "studies/asymmetric_cores/setup.py": "a study names environments as a user does",
@@ -56,7 +56,7 @@ ALLOWED = {
     "studies/hpcc/setup.py": "a study names environments as a user does",
     "cli/paging_trace.py": "`qemu` is a field of its JSON: which QEMU",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",
-    "present/terminal/sweep.py": "`native` is a paging mode of the model",
+    "present/pages/sweep.py": "`native` is a paging mode of the model",
 }
 ORDINARY = {"container"}
 """Words that have other meanings too; as specs with options they are found."""

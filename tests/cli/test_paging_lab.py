@@ -20,7 +20,8 @@ from vtax.environments.kvm_counters import REPORTED as COUNTERS
 from vtax.environments.lab.emulator import shadow_obstacle
 from vtax.environments.lab.environment import Lab
 from vtax.errors import VtaxError
-from vtax.present.terminal import paging_modes as table
+from vtax.present.pages import paging_modes as table
+from vtax.present.render_terminal import parts
 from vtax.present.terminal.tables import UNFOLDED, plain
 from vtax.runner.paging_modes import order
 from vtax.workloads.builtin import builtin_workloads
@@ -56,7 +57,7 @@ SWITCHES = ({"to": "shadow", "guests": [{"pause_ms": 310.4}, {"name": "paused by
 
 @pytest.mark.parametrize("switches", [(), SWITCHES])
 def test_the_table(snapshot: SnapshotAssertion, switches: tuple[Mapping[str, Any], ...]) -> None:
-    assert plain(*table.parts(result(switches)), width=UNFOLDED) == snapshot
+    assert plain(*parts(table.page(result(switches))), width=UNFOLDED) == snapshot
 
 
 def test_json(snapshot: SnapshotAssertion) -> None:
@@ -68,7 +69,7 @@ def test_where_shadow_paging_cannot_be_the_nested_half_is_shown() -> None:
     half = dataclasses.replace(
         whole, runs={"nested": whole.runs["nested"], "shadow": ()}, shadow_obstacle="QEMU is old"
     )
-    text = plain(*table.parts(half), width=UNFOLDED)
+    text = plain(*parts(table.page(half)), width=UNFOLDED)
     assert "Shadow paging was not run: QEMU is old" in text
     assert "1,100" in text and "not run" in text and "1.50 s wall" in text
     found = table.to_json(half)
@@ -87,7 +88,7 @@ def test_shadow_paging_is_refused_from_qemu_10(major: int, minor: int, rest: str
 def test_an_absent_counter_is_absent() -> None:
     found = table.to_json(result())
     assert set(found["nested"]) == {"exits", "pf_taken", "invlpg", "pages_4k"}
-    assert "absent" in plain(*table.parts(result()))
+    assert "absent" in plain(*parts(table.page(result())))
 
 
 def test_a_level_and_an_unknown_time_have_no_rate() -> None:

@@ -20,7 +20,7 @@ from vtax.analysis.intervals import CPI, Event, Recording, load, select
 from vtax.analysis.timeline import apportioned, timeline
 from vtax.analysis.ways import Axis, By, Per
 from vtax.errors import MisuseError
-from vtax.present.html.timelines import sketch
+from vtax.present.pages.timeline import sketch
 
 counts = st.lists(
     st.tuples(st.floats(1e-3, 1e9), st.floats(0.0, 1e9), st.floats(0.0, 1e6)),

@@ -24,9 +24,10 @@ from vtax.paging.sweep.axes import changed, parse_axis
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.folder import SweepFolder
 from vtax.paging.sweep.run import Outcome, SweepOptions, as_json, sweep
+from vtax.present.pages.sweep import page
+from vtax.present.render_terminal import parts
 from vtax.present.terminal import tables
 from vtax.present.terminal.progress import Lines, Progress
-from vtax.present.terminal.sweep import parts
 
 BASE = """
 workloads = ["swim", "gcc"]
@@ -236,9 +237,9 @@ def test_a_sweep_gives_a_tidy_table(read: Read, tmp_path: Path) -> None:
     assert workers_here() == []
     best = as_json(outcome)["best"]
     assert [row["best"] for row in best] == ["shadow"] * 4 + ["dav2m"] * 4
-    printed = tables.plain(*parts(outcome), width=tables.UNFOLDED)
+    printed = tables.plain(*parts(page(outcome)), width=tables.UNFOLDED)
     assert len([line for line in printed.splitlines() if " dav2m " in line]) == 1 + 4
-    assert "5 more rows are in sweep.parquet" in tables.plain(*parts(outcome, 3))
+    assert "5 more rows are in sweep.parquet" in tables.plain(*parts(page(outcome, 3)))
 
 
 def test_the_same_design_gives_the_same_figures(read: Read, tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def test_every_figure_is_drawn(
             assert plots.nth(index).locator(".main-svg").count() > 0
         assert _bars(page) == 80
         assert page.locator("#order-plot .scatterlayer .point").count() == 27
+        titles = page.locator(".modebar-btn").evaluate_all("all => all.map(b => b.dataset.title)")
+        assert set(titles) == {"Download plot"}, "none that sends a figure away"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.screenshot(path=screenshots / f"report-{scheme}-{width}.png", full_page=True)
 

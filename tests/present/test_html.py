@@ -19,11 +19,13 @@ from syrupy.assertion import SnapshotAssertion
 
 import report_data
 from command_line import SOURCE
-from vtax.analysis.results import Verdict
+from vtax.analysis.results import Flag, Verdict
 from vtax.errors import VtaxError
+from vtax.present.explain import EXPLANATIONS
+from vtax.present.figures.order_figures import order_figures
+from vtax.present.figures.ratio_figures import deviation_percent, ratio_figures
 from vtax.present.html.comparison import render, write_report
-from vtax.present.html.figures import deviation_percent, ratio_figures
-from vtax.present.html.order_figures import order_figures
+from vtax.present.trust import HARMLESS, RANKED
 
 
 class _Page(HTMLParser):
@@ -65,6 +67,30 @@ def page() -> _Page:
 @pytest.mark.parametrize("section", ["answer", "trust", "method"])
 def test_key_text(page: _Page, section: str, snapshot: SnapshotAssertion) -> None:
     assert page.text(section) == snapshot
+
+
+def test_the_answer_stands_before_the_figure_and_warnings_behind_it(page: _Page) -> None:
+    assert list(page.texts)[1:5] == ["answer", "ratios", "trust", "order"]
+
+
+def test_a_report_is_small() -> None:
+    source = render(report_data.comparison(), report_data.samples())
+    assert len(source.encode()) < 1_500_000
+
+
+def test_warnings_that_could_change_the_answer_come_first_and_others_are_folded() -> None:
+    flags = [
+        Flag("native", None, kind, f"{kind}.")
+        for kind in ("fits-cache", "steal-unknown", "brand-new", "timer-inversion")
+    ]
+    shown = _Page(render(replace(report_data.comparison(), flags=tuple(flags)), ()))
+    kinds = [attrs["data-kind"] for tag, attrs in shown.tags if attrs.get("class") == "flag"]
+    assert kinds == ["timer-inversion", "steal-unknown", "brand-new", "fits-cache"]
+    assert "1 more warning that cannot change a verdict" in shown.text("trust")
+
+
+def test_every_kind_of_flag_is_ranked() -> None:
+    assert set(RANKED) | HARMLESS == set(EXPLANATIONS)
 
 
 def test_every_result_has_a_row(page: _Page) -> None:
@@ -203,7 +229,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 
 def test_a_page_for_the_web_is_loaded_only_when_one_is_written() -> None:
     code = (
-        "import sys, vtax.present.html.comparison, vtax.present.html.figures\n"
+        "import sys, vtax.present.html.comparison, vtax.present.figures.ratio_figures\n"
         "import vtax.present.summary\n"
         "print([n for n in ('jinja2', 'plotly', 'rich') if n in sys.modules])"
     )

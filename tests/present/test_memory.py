@@ -10,15 +10,17 @@ from syrupy.assertion import SnapshotAssertion
 
 import memory_data
 from browser_page import OVERLAPS, Visit
-from vtax.present.html.memory import page, write_report
-from vtax.present.terminal import memory as shown
+from vtax.present.pages import memory as shown
+from vtax.present.pages.memory import page
+from vtax.present.render_html import write
+from vtax.present.render_terminal import parts
 from vtax.present.terminal.tables import plain
 
 HOSTILE = "</script><script>alert(1)</script>"
 
 
 def test_the_terminal(snapshot: SnapshotAssertion) -> None:
-    assert plain(*shown.parts(memory_data.record())) == snapshot
+    assert plain(*parts(page(memory_data.record()))) == snapshot
 
 
 def test_the_contract() -> None:
@@ -59,7 +61,7 @@ def test_the_page(
     browser: Browser, tmp_path: Path, screenshots: Path, width: int, scheme: str
 ) -> None:
     specs = (*memory_data.SPECS[:2], f"qemu:{HOSTILE}")
-    write_report(memory_data.record(specs), tmp_path / "report.html")
+    write(page(memory_data.record(specs)), tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as seen:
         assert seen.locator(".plot").count() == 10
         assert seen.locator(".plot .main-svg").count() >= 10

@@ -12,15 +12,17 @@ import place_data
 import place_report_data
 from browser_page import OVERLAPS, Visit
 from vtax.formats.place import PlaceRecord
-from vtax.present.html.place import page, write_report
-from vtax.present.terminal import place as shown
+from vtax.present.pages import place as shown
+from vtax.present.pages.place import page
+from vtax.present.render_html import write
+from vtax.present.render_terminal import parts
 from vtax.present.terminal.tables import plain
 
 HOSTILE = "</script><script>alert(1)</script>"
 
 
 def test_the_terminal(snapshot: SnapshotAssertion) -> None:
-    assert plain(*shown.parts(place_report_data.record())) == snapshot
+    assert plain(*parts(page(place_report_data.record()))) == snapshot
 
 
 def test_what_was_cut_short(snapshot: SnapshotAssertion) -> None:
@@ -33,11 +35,11 @@ def test_what_was_cut_short(snapshot: SnapshotAssertion) -> None:
             "findings": (),
         }
     )
-    assert plain(*shown.parts(record)) == snapshot
+    assert plain(*parts(page(record))) == snapshot
 
 
 def test_a_hypothesis_that_is_answered_is_a_table() -> None:
-    text = plain(*shown.parts(place_data.record()))
+    text = plain(*parts(page(place_data.record())))
     (row,) = [line for line in text.splitlines() if line.startswith("combined usage")]
     assert "supported" in row and "more combined usage goes with less sensitivity" in row
     assert "is not known" not in text
@@ -92,7 +94,7 @@ def hostile(record: PlaceRecord) -> PlaceRecord:
 def test_the_page(
     browser: Browser, tmp_path: Path, screenshots: Path, width: int, scheme: str
 ) -> None:
-    write_report(hostile(place_report_data.record()), tmp_path / "report.html")
+    write(page(hostile(place_report_data.record())), tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as seen:
         assert seen.locator(".plot").count() == 1 + 3 + 3
         assert seen.locator(".plot .main-svg").count() >= 7

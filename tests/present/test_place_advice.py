@@ -12,8 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
 from vtax.analysis.host_advice import HostAdvice
 from vtax.analysis.interrupt_advice import HostInterrupt, interrupt_advice
+from vtax.present.pages.place_advice import Answer, libvirt, page, to_json
+from vtax.present.render_terminal import parts
 from vtax.present.terminal import tables
-from vtax.present.terminal.place_advice import Answer, libvirt, parts, to_json
 
 HOSTILE = 'a&b<c>"--\x1b[31m]$(id)\n[red]'
 
@@ -32,23 +33,23 @@ def answer(found: HostAdvice, **changes: Any) -> Answer:
 def test_table_of_a_kvm_host(snapshot: SnapshotAssertion) -> None:
     found = advice(threads("kvm_vhost"), HYBRID, predictor(), loss_percent=3.0)
     shown = answer(found, measured_watts={"package-0": 41.25}, no_watts=None, plan_file="plan.toml")
-    assert tables.plain(*parts(shown, explain=True)) == snapshot
+    assert tables.plain(*parts(page(shown, explain=True))) == snapshot
 
 
 def test_table_of_user_mode_linux(snapshot: SnapshotAssertion) -> None:
     found = advice(threads("uml_vde"), PAIR, predictor())
-    assert tables.plain(*parts(answer(found), explain=False)) == snapshot
+    assert tables.plain(*parts(page(answer(found), explain=False))) == snapshot
 
 
 def test_table_without_a_predictor(snapshot: SnapshotAssertion) -> None:
     found = advice(threads("uml_vde"), ALIKE)
     shown = answer(found, predictor=None, notes=("no run is in runs",))
-    assert tables.plain(*parts(shown, explain=True)) == snapshot
+    assert tables.plain(*parts(page(shown, explain=True))) == snapshot
 
 
 def test_table_of_a_host_without_guests(snapshot: SnapshotAssertion) -> None:
     shown = answer(advice(threads("nothing"), PAIR))
-    assert tables.plain(*parts(shown, explain=True)) == snapshot
+    assert tables.plain(*parts(page(shown, explain=True))) == snapshot
 
 
 def test_json(snapshot: SnapshotAssertion) -> None:
@@ -81,8 +82,8 @@ INTERRUPTS = interrupt_advice(
 def test_table_of_interrupts(snapshot: SnapshotAssertion) -> None:
     found = advice(threads("kvm_vhost")[:1])
     shown = answer(found, interrupts=INTERRUPTS)
-    assert tables.plain(*parts(shown, explain=True)) == snapshot
-    assert "interrupt" not in tables.plain(*parts(answer(found), explain=True))
+    assert tables.plain(*parts(page(shown, explain=True))) == snapshot
+    assert "interrupt" not in tables.plain(*parts(page(answer(found), explain=True)))
 
 
 def test_json_of_interrupts() -> None:
@@ -130,6 +131,6 @@ def test_a_guests_name_stays_text() -> None:
     text, _ = libvirt(given)
     (name,) = ElementTree.fromstring(text).findall("name")
     assert name.text is not None and name.text.startswith('a&b<c>"--') and "$(id)" in name.text
-    shown = tables.plain(*parts(answer(given), explain=True))
+    shown = tables.plain(*parts(page(answer(given), explain=True)))
     assert "\x1b" not in text + shown and "[red]" in shown
     assert json.loads(json.dumps(to_json(answer(given))))["threads"][0]["guest"] == HOSTILE

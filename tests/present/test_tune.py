@@ -11,19 +11,21 @@ from syrupy.assertion import SnapshotAssertion
 import tune_data
 from browser_page import OVERLAPS, Visit
 from vtax.formats.tune import TuneRecord
-from vtax.present.html.tune import page, write_report
-from vtax.present.terminal import tune as shown
+from vtax.present.pages import tune as shown
+from vtax.present.pages.tune import page
+from vtax.present.render_html import write
+from vtax.present.render_terminal import parts
 from vtax.present.terminal.tables import plain
 
 HOSTILE = "</script><script>alert(1)</script>"
 
 
 def test_the_terminal(snapshot: SnapshotAssertion) -> None:
-    assert plain(*shown.parts(tune_data.record())) == snapshot
+    assert plain(*parts(page(tune_data.record()))) == snapshot
 
 
 def test_one_environment_is_not_compared(snapshot: SnapshotAssertion) -> None:
-    assert plain(*shown.parts(tune_data.record(tune_data.SPECS[:1], 1))) == snapshot
+    assert plain(*parts(page(tune_data.record(tune_data.SPECS[:1], 1)))) == snapshot
 
 
 def test_the_contract() -> None:
@@ -82,7 +84,7 @@ def test_the_page(
     browser: Browser, tmp_path: Path, screenshots: Path, width: int, scheme: str
 ) -> None:
     specs = (*tune_data.SPECS[:2], f"qemu:{HOSTILE}")
-    write_report(hostile(tune_data.record(specs)), tmp_path / "report.html")
+    write(page(hostile(tune_data.record(specs))), tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as seen:
         assert seen.locator(".plot").count() == 5
         assert seen.locator(".plot .main-svg").count() >= 5

@@ -41,9 +41,9 @@ def audit(
     from vtax.environments import BASELINE, build
     from vtax.formats.folder import RunFolder
     from vtax.formats.model import AuditVerdict
-    from vtax.present.terminal import audit as table
+    from vtax.present.pages import audit as result
+    from vtax.present.render_terminal import show
     from vtax.present.terminal.progress import listener
-    from vtax.present.terminal.tables import show
     from vtax.runner.audit_campaign import AuditCampaign, AuditRequest
     from vtax.workloads.variables import base_environment
 
@@ -60,9 +60,9 @@ def audit(
     campaign = AuditCampaign(request, folder, listener(quiet))
     cards = campaign.carry_out().environments
     if as_json:
-        print(json.dumps(table.to_json(cards), indent=1))
+        print(json.dumps(result.to_json(cards), indent=1))
     else:
-        show(*table.parts(cards))
-        print(f"kept in {folder.path}")
+        show(result.page(cards))
+        print(f"\nkept in {folder.path}")
     failed = any(each.verdict is AuditVerdict.FAIL for each in cards)
     campaigns.end(campaign.state, failed=failed)

@@ -51,17 +51,18 @@ def variables() -> dict[str, str]:
 def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
     """Write the report of a run, and print its result: JSON, or tables and where the report is.
 
-    A verb's page and its tables are in modules of its name.
+    A verb's page is in the module of its name.
     """
     from vtax.formats.folder import REPORT
-    from vtax.present.terminal import tables
+    from vtax.present import render_html, render_terminal
 
-    import_module(f"vtax.present.html.{record.verb}").write_report(record, path / REPORT)
-    shown = import_module(f"vtax.present.terminal.{record.verb}")
+    result = import_module(f"vtax.present.pages.{record.verb}")
+    page = result.page(record)
+    render_html.write(page, path / REPORT)
     if as_json:
-        print(json.dumps(shown.to_json(record), indent=1))
+        print(json.dumps(result.to_json(record), indent=1))
     else:
-        tables.show(*shown.parts(record))
+        render_terminal.show(page)
         print(f"report: {path / REPORT}")
 
 

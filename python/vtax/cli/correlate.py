@@ -82,8 +82,8 @@ def correlate(
     """
     from vtax.analysis import correlation as analysis
     from vtax.analysis.intervals import axis_of, load_all
-    from vtax.present.html import correlation as words
-    from vtax.present.html.analysis_page import write_analysis
+    from vtax.present import render_html, render_terminal
+    from vtax.present.pages import correlation as words
 
     recordings, others = load_all(runs), load_all(against or ())
     unit = axis_of([*recordings, *others], per)
@@ -99,11 +99,11 @@ def correlate(
     heading = words.title(matrix, by)
     folder = out or recordings[0].path
     page = words.page(matrix, compared, said, _facts(options, recordings, others), heading)
-    write_analysis(page, made_folder(folder) / PAGE)
+    render_html.write(page, made_folder(folder) / PAGE)
     if as_json:
         print(json.dumps(_json(matrix, compared, said, recordings, others), indent=1))
         return
-    _show(heading, said, matrix, compared[1] if compared else None)
+    render_terminal.show(page)
     print(f"\nreport: {folder / PAGE}")
 
 
@@ -181,18 +181,6 @@ def made_folder(folder: Path) -> Path:
     return folder
 
 
-def _show(heading: str, said: list[str], matrix: Matrix, difference: Difference | None) -> None:
-    from vtax.present.html import correlation as words
-    from vtax.present.terminal.tables import analysis, show
-
-    tables = [words.pair_table(matrix, words.MOST_PAIRS)]
-    if 2 <= len(matrix.events) <= words.MOST_COLUMNS:
-        tables.insert(0, words.matrix_table(matrix))
-    if difference is not None:
-        tables.append(words.change_table(difference, words.MOST_PAIRS))
-    show(*analysis(heading, said, tables))
-
-
 def _facts(
     options: _Options, recordings: Sequence[Recording], others: Sequence[Recording]
 ) -> list[tuple[str, str]]:
@@ -217,7 +205,7 @@ def _json(
     recordings: Sequence[Recording],
     others: Sequence[Recording],
 ) -> dict[str, Any]:
-    from vtax.present.html.correlation import difference_json, matrix_json
+    from vtax.present.pages.correlation import difference_json, matrix_json
 
     found: dict[str, Any] = {
         "runs": [str(one.path) for one in recordings],

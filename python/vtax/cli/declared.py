@@ -111,27 +111,28 @@ def tables() -> Mapping[str, str]:
     """The tables in docs/ by name, in Markdown."""
     from vtax.environments import registry
     from vtax.environments.capabilities import ALL
+    from vtax.present.render_markdown import table
     from vtax.record import sources
     from vtax.runner.instruments import ALWAYS, INSTRUMENTS
     from vtax.workloads.loads.registry import LOADS
 
     own = {name: cls for name, cls in registry().items() if cls.__module__.startswith("vtax.")}
     return {
-        "environments": _markdown(
+        "environments": table(
             ("environment", "what it is", "for example"),
             (
                 (f"`{name}`", summary(cls), ", ".join(f"`{spec}`" for spec in cls.examples))
                 for name, cls in own.items()
             ),
         ),
-        "keys": _markdown(
+        "keys": table(
             ("key", "meaning", "environments"),
             (
                 (f"`{key}`", text, ", ".join(f"`{name}`" for name in names))
                 for (key, text), names in _by_key(own).items()
             ),
         ),
-        "capabilities": _markdown(
+        "capabilities": table(
             ("capability", "meaning", "environments"),
             (
                 (
@@ -144,7 +145,7 @@ def tables() -> Mapping[str, str]:
                 for each in ALL
             ),
         ),
-        "instruments": _markdown(
+        "instruments": table(
             ("instrument", "what it does", "needs", "used"),
             (
                 (
@@ -156,14 +157,14 @@ def tables() -> Mapping[str, str]:
                 for name, cls in INSTRUMENTS.items()
             ),
         ),
-        "loads": _markdown(
+        "loads": table(
             ("load", "what", "programs"),
             (
                 (f"`{each.name}`", each.about, ", ".join(f"`{name}`" for name in each.needs))
                 for each in LOADS.values()
             ),
         ),
-        "sources": _markdown(
+        "sources": table(
             ("layer", "what", "needs (checks of `vtax doctor`)"),
             (
                 (f"`{each.name}`", each.about, ", ".join(f"`{need}`" for need in each.needs))
@@ -196,13 +197,6 @@ def _by_key(environments: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequenc
         for declared in cls.keys.items():
             found.setdefault(declared, []).append(name)
     return dict(sorted(found.items(), key=lambda item: item[0][0]))
-
-
-def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(
-        "| " + " | ".join(each.replace("|", "\\|") for each in row) + " |" for row in lines
-    )
 
 
 def _keys(keys: Iterable[str]) -> str:

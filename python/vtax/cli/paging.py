@@ -122,9 +122,10 @@ def simulate(
     from vtax.paging.inputs import find_machine, find_workload
     from vtax.paging.modes import choose
     from vtax.paging.run import DEFAULT_MODES, execute
-    from vtax.present.terminal import simulation
+    from vtax.present import render_terminal
+    from vtax.present.pages import simulation
     from vtax.present.terminal.progress import progress
-    from vtax.present.terminal.tables import UNFOLDED, show
+    from vtax.present.terminal.tables import UNFOLDED
 
     complete = paging_settings.complete(settings)
     modes = choose(_wanted(mode or DEFAULT_MODES, policy or ()), parameters(param or ()))
@@ -138,7 +139,7 @@ def simulate(
     if as_json:
         print(json.dumps(files.to_json(result), indent=1))
     else:
-        show(*simulation.parts(result), width=UNFOLDED)
+        render_terminal.show(simulation.page(result), UNFOLDED)
     if out is not None and not as_json:
         print(f"written: {out}")
 

@@ -81,9 +81,10 @@ def lab(
     needs x86-64 and no KVM. With QEMU 10 (Debian 13) guests do not boot under shadow paging.
     Counts are real; times are those of the emulated clock.
     """
-    from vtax.present.terminal import paging_modes as table
+    from vtax.present.pages import paging_modes as found
+    from vtax.present.render_terminal import show
     from vtax.present.terminal.progress import listener
-    from vtax.present.terminal.tables import UNFOLDED, show
+    from vtax.present.terminal.tables import UNFOLDED
     from vtax.runner.paging_modes import measure
     from vtax.units import parse_duration
     from vtax.workloads.builtin import builtin_workloads
@@ -107,9 +108,9 @@ def lab(
         listener(quiet, modes * repetitions),
     )
     if as_json:
-        print(json.dumps(table.to_json(result), indent=1))
+        print(json.dumps(found.to_json(result), indent=1))
     else:
-        show(*table.parts(result), width=UNFOLDED)
+        show(found.page(result), UNFOLDED)
     return None
 
 

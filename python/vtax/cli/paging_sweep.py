@@ -103,13 +103,15 @@ def _workers(asked: int | None, points: int) -> int:
 def show(outcome: Outcome, as_json: bool) -> None:
     """Print the result on standard output, and every failure on standard error."""
     from vtax.paging.sweep import run
-    from vtax.present.terminal import sweep, tables
+    from vtax.present import render_terminal
+    from vtax.present.pages import sweep
+    from vtax.present.terminal.tables import UNFOLDED
 
     if as_json:
         print(json.dumps(run.as_json(outcome), indent=1))
     else:
         most = sweep.MOST_ROWS if sys.stdout.isatty() else None
-        tables.show(*sweep.parts(outcome, most), width=tables.UNFOLDED)
+        render_terminal.show(sweep.page(outcome, most), UNFOLDED)
     if not as_json:
         print(f"{outcome.state}: {len(outcome.points)} of {outcome.design.size} points; "
               f"{outcome.folder / 'sweep.parquet'}")  # fmt: skip

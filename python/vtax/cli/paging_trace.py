@@ -181,11 +181,12 @@ class _Simulated:
 
     def show(self) -> None:
         """Show the result as `vtax paging simulate` does."""
-        from vtax.present.terminal import simulation
-        from vtax.present.terminal.tables import UNFOLDED, show
+        from vtax.present.pages import simulation
+        from vtax.present.render_terminal import show
+        from vtax.present.terminal.tables import UNFOLDED
 
         if self._result:
-            show(*simulation.parts(self._result), width=UNFOLDED)
+            show(simulation.page(self._result), UNFOLDED)
 
 
 def _prepared(

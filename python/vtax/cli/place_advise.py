@@ -133,8 +133,8 @@ def advise(
     from vtax.analysis.placement import Constraints
     from vtax.place.cores import cores as cores_of_host
     from vtax.place.threads import look
-    from vtax.present.terminal import place_advice as shown
-    from vtax.present.terminal import tables
+    from vtax.present import render_terminal
+    from vtax.present.pages import place_advice as shown
     from vtax.units import parse_count, parse_percent
 
     speed = None if slow_speed is None else parse_percent(slow_speed)
@@ -173,7 +173,7 @@ def advise(
     if as_json:
         print(json.dumps(shown.to_json(answer), indent=1))
     else:
-        tables.show(*shown.parts(answer, explain=explain))
+        render_terminal.show(shown.page(answer, explain=explain))
 
 
 def _predictor(
@@ -275,7 +275,7 @@ def _write(file: Path, given: HostAdvice, interrupts: Sequence[AdvisedInterrupt]
 
 def _print_libvirt(given: HostAdvice, interrupts: Sequence[AdvisedInterrupt]) -> None:
     from vtax.present.format import one_line
-    from vtax.present.terminal.place_advice import libvirt
+    from vtax.present.pages.place_advice import libvirt
 
     documents, left_out = libvirt(given, interrupts)
     if not documents:

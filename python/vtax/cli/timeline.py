@@ -69,9 +69,8 @@ def timeline(
     from vtax.analysis.phases import phase_bins
     from vtax.analysis.timeline import timeline as analyse
     from vtax.cli.correlate import made_folder
-    from vtax.present.html import timelines as words
-    from vtax.present.html.analysis_page import write_analysis
-    from vtax.present.terminal.tables import analysis, show
+    from vtax.present import render_html, render_terminal
+    from vtax.present.pages import timeline as result
 
     recordings = load_all(runs)
     unit = axis_of(recordings, per)
@@ -84,14 +83,13 @@ def timeline(
     layers = cpi_per_layer(recordings)
     notes = [f"{one.path.name}: {note}" for one in recordings for note in one.notes]
     folder = out or recordings[0].path
-    page = words.page(made, phases, layers, notes, _facts(recordings, made, by))
-    write_analysis(page, made_folder(folder) / PAGE)
+    page = result.page(made, phases, layers, notes, _facts(recordings, made, by))
+    render_html.write(page, made_folder(folder) / PAGE)
     if as_json:
-        found = words.timeline_json(made, phases, layers)
+        found = result.timeline_json(made, phases, layers)
         print(json.dumps({"runs": [str(one.path) for one in recordings], "notes": notes, **found}))
         return
-    tables = [words.line_table(made), words.phase_table(made, phases), words.cpi_table(layers)]
-    show(*analysis(words.title(made), notes, [*tables, words.bin_table(made)]))
+    render_terminal.show(page)
     print(f"\nreport: {folder / PAGE}")
 
 

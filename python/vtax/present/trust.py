@@ -20,6 +20,19 @@ _STATES = {
 }
 
 
+RANKED = (
+    "not-believed", "timer-inversion", "left-processes", "clock-verdict", "aa-control",
+    "clock-disagreement", "emulator-time", "audit", "assumed-direction", "several-matches",
+    "failures", "steal", "drift", "too-short", "cut-short", "few-repetitions", "one-boot",
+    "steal-unknown",
+)  # fmt: skip
+"""Kinds of flags, from those that could turn the answer round to those that could blur it."""
+HARMLESS = frozenset({"coarse-values", "fits-cache", "host-time", "noise-floor", "short-kernel",
+                      "unit-converted"})  # fmt: skip
+"""Kinds that cannot change a verdict: the interval has them in it, or they say what was measured
+and not how well."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlagGroup:
     """All flags of one kind."""
@@ -27,6 +40,19 @@ class FlagGroup:
     kind: str
     explanation: Explanation
     flags: tuple[Flag, ...]
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it cannot change a verdict."""
+        return self.kind in HARMLESS
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, as one line: the first finding, and how many more there are."""
+        first = self.flags[0]
+        where = f"{one_line(first.environment)}: {one_line(first.message)}"
+        more = len(self.flags) - 1
+        return f"{where} (and {plural(more, 'more finding')})" if more else where
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +73,17 @@ def grouped(flags: Iterable[Flag]) -> list[FlagGroup]:
     for flag in flags:
         kinds.setdefault(flag.kind, {})[flag] = None
     return [FlagGroup(kind, explain(kind), tuple(found)) for kind, found in kinds.items()]
+
+
+def ranked(flags: Iterable[Flag]) -> list[FlagGroup]:
+    """The flags by kind, first the kind that could change the answer most; an unknown kind stands
+    before those that could not change it."""
+    places = {kind: place for place, kind in enumerate(RANKED)}
+
+    def rank(group: FlagGroup) -> int:
+        return len(RANKED) + group.is_harmless if group.kind not in places else places[group.kind]
+
+    return sorted(grouped(flags), key=rank)
 
 
 def lines(flags: Iterable[Flag]) -> list[FlagLine]:

@@ -20,6 +20,7 @@ from vtax.formats.memory import MemoryRecord
 from vtax.formats.place import PlaceRecord
 from vtax.formats.scratch import scratch
 from vtax.formats.tune import TuneRecord
+from vtax.present import render_html
 from vtax.runner.campaign import Campaign
 from vtax.runner.runner import Listener
 from vtax.units import format_bytes
@@ -100,8 +101,8 @@ def carried_out(
     campaign = make(request, folder, shown)
     record = campaign.run()
     if campaign.found:
-        page = import_module(f"vtax.present.html.{record.verb}")
-        page.write_report(record, folder.path / REPORT)
+        result = import_module(f"vtax.present.pages.{record.verb}")
+        render_html.write(result.page(record), folder.path / REPORT)
     if record.state == "interrupted":
         raise KeyboardInterrupt
     if not campaign.found:

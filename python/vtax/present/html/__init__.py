@@ -1,1 +1,1 @@
-"""Self-contained pages: `comparison`, `analysis_page` and what Plotly draws on them."""
+"""Self-contained web pages: `comparison`, and what draws figures in a browser."""

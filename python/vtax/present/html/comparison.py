@@ -10,8 +10,8 @@ from typing import Any
 from vtax.analysis.results import Comparison, Result
 from vtax.formats.model import Sample
 from vtax.present import explain, facts, summary, trust, verdicts
-from vtax.present.html import figures, order_figures
-from vtax.present.html.palette import styles
+from vtax.present.figures import order_figures, ratio_figures
+from vtax.present.figures.palette import styles
 from vtax.present.html.standalone import render_page, write_page
 
 
@@ -23,7 +23,7 @@ def write_report(comparison: Comparison, samples: Sequence[Sample], path: Path) 
 
 def render(comparison: Comparison, samples: Sequence[Sample]) -> str:
     """The page as text."""
-    ratios = figures.ratio_figures(comparison)
+    ratios = ratio_figures.ratio_figures(comparison)
     orders = order_figures.order_figures(comparison, samples)
     data = {
         "ratio": [figure.plot for figure in ratios],
@@ -46,7 +46,7 @@ def _words(comparison: Comparison) -> dict[str, Any]:
         "baselines": [(env, summary.baseline_nature(env)) for env in baselines],
         "summaries": summary.summarise(comparison),
         "floors": summary.noise_floors(comparison),
-        "flag_groups": trust.grouped(comparison.flags),
+        "warnings": trust.ranked(comparison.flags),
         "rows": _table_rows(comparison),
         "sheet": facts.side_by_side(record.environments),
         "command": shlex.join(record.command_line),

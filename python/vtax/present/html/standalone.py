@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
-import json
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 from vtax.errors import VtaxError
 from vtax.formats.files import write_atomic
 from vtax.present import format as text
+from vtax.present.html.embedded import embedded
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 NO_BREAK_PERCENT = "\N{NO-BREAK SPACE}%"
+_BASIC = frozenset({"bar", "scatter"})
+"""The kinds of traces that `plotly-basic.min.js` draws: plotly.js-basic-dist-min of npm, under the
+MIT license, unchanged."""
 _SHARED = "vtax.present.html"
 """The package whose `page` folder has the style and the script that every page uses."""
 
@@ -34,22 +37,22 @@ def write_page(content: str, path: Path, remedy: str) -> None:
 
 
 def render_page(
-    package: str, template: str, script: str, data: Any, context: Mapping[str, Any]
+    package: str, template: str, script: str, data: dict[str, Any], context: Mapping[str, Any]
 ) -> str:
     """The page as text, from a template and a script in `package`'s folder `page`.
 
-    `data` is embedded as JSON for the script, which finds Plotly and `plots.js` already there.
+    `data` has lists of plots by name; the script reads them by `plots.js`, and draws by Plotly.
     """
     from markupsafe import Markup
 
     page = "\n".join((page_file(_SHARED, "plots.js"), page_file(package, script)))
-    scripts = {"plotly": _plotly_source(), "page": page}
+    scripts = {"plotly": _library(data), "page": page}
     return (
         _templates(package)
         .get_template(template)
         .render(
             **context,
-            data=_embedded(data),
+            data=embedded(data),
             style=Markup(page_file(_SHARED, "report.css")),
             policy=_policy(scripts.values()),
             scripts={name: Markup(source) for name, source in scripts.items()},
@@ -60,29 +63,6 @@ def render_page(
 def page_file(package: str, name: str) -> str:
     """A file of `package`'s folder `page`."""
     return resources.files(package).joinpath("page", name).read_text("utf-8")
-
-
-def _embedded(data: Any) -> Markup:
-    """JSON for a script element: nothing in it can end the element or start another."""
-    from markupsafe import Markup
-
-    source = json.dumps(_finite(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        source = source.replace(character, f"\\u{ord(character):04x}")
-    return Markup(source)
-
-
-def _finite(data: Any) -> Any:
-    """The data with `None` for values that JSON lacks, which are not drawn."""
-    match data:
-        case float():
-            return data if abs(data) < float("inf") else None
-        case Mapping():
-            return {key: _finite(value) for key, value in data.items()}
-        case list() | tuple():
-            return [_finite(item) for item in data]
-        case _:
-            return data
 
 
 def _policy(sources: Iterable[str]) -> str:
@@ -96,15 +76,21 @@ def _policy(sources: Iterable[str]) -> str:
 
 
 def _templates(package: str) -> Environment:
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
     def visible(value: Any) -> Any:
         plain = isinstance(value, str) and not isinstance(value, Markup)
         return text.printable(value).replace(" %", NO_BREAK_PERCENT) if plain else value
 
+    def source(name: str) -> str:
+        """A template of the package or of those that every page uses, without its indentation."""
+        own = resources.files(package).joinpath("page", name)
+        found = own.read_text("utf-8") if own.is_file() else page_file(_SHARED, name)
+        return re.sub(r"^[ \t]+", "", found, flags=re.MULTILINE)
+
     made = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "page"), PackageLoader(_SHARED, "page")]),
+        loader=FunctionLoader(source),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=visible,
@@ -115,7 +101,20 @@ def _templates(package: str) -> Environment:
     return made
 
 
-def _plotly_source() -> str:
+def _library(data: Mapping[str, Any]) -> str:
+    """What draws these plots: the part of plotly.js for lines and bars, which is a quarter of it,
+    or all of it."""
+    kinds = {
+        trace["type"]
+        for plots in data.values()
+        for plot in plots
+        if isinstance(plot, dict)
+        for trace in plot["data"]
+    }
+    return page_file(_SHARED, "plotly-basic.min.js") if kinds <= _BASIC else _whole_plotly()
+
+
+def _whole_plotly() -> str:
     """plotly.js as the Python package ships it, found without importing that package."""
     spec = importlib.util.find_spec("plotly")
     folders = spec.submodule_search_locations if spec else None

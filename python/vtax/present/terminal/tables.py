@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -16,9 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vtax.present.format import one_line
-
-if TYPE_CHECKING:
-    from vtax.present.html.analysis_page import Rows
+from vtax.present.page import is_number
 
 PLAIN_WIDTH = 120
 UNFOLDED = 10_000
@@ -52,7 +49,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     kept = [[_cell(cell) for cell in row] for row in rows]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, heading in enumerate(headings):
-        right = bool(kept) and _numeric([row[index].plain for row in kept])
+        right = bool(kept) and all(is_number(row[index].plain) for row in kept)
         made.add_column(
             Text(one_line(heading)), justify="right" if right else "left", overflow="fold"
         )
@@ -71,21 +68,5 @@ def note(text: str, style: str = "") -> Text:
     return Text(one_line(text), style=style)
 
 
-def analysis(heading: str, notes: Sequence[str], found: Sequence[Rows]) -> list[RenderableType]:
-    """The parts of an analysis: what to know before believing it, and its tables."""
-    parts: list[RenderableType] = [title(heading)]
-    parts += [note(f"! {each}", "yellow") for each in notes]
-    for rows in found:
-        shown = table(rows.headings, rows.rows) if rows.rows else note(rows.caption)
-        parts += [Text(""), title(rows.title), shown]
-    return parts
-
-
 def _cell(cell: Cell) -> Text:
     return Text(one_line(cell)) if isinstance(cell, str) else cell
-
-
-def _numeric(cells: Sequence[str]) -> bool:
-    return all(
-        cell in ("", "absent") or cell[0] in "0123456789+-<.·\N{MINUS SIGN}" for cell in cells
-    )

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 from vtax.analysis.place import FULL
 from vtax.formats.place import PlaceLoad, PlaceRecord
-from vtax.present import place_tables
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import significant
-from vtax.present.html import place
-from vtax.present.html.analysis_page import Rows
-from vtax.present.html.plotting import Figure
+from vtax.present.pages import place_figures as place
+from vtax.present.pages import place_tables
 from vtax_studies.asymmetric_cores import data as m
 from vtax_studies.asymmetric_cores.data import Data
 from vtax_studies.asymmetric_cores.setup import (
@@ -197,8 +196,9 @@ def full_table(data: Data) -> StudyTable:
 
 def hypothesis_table(data: Data) -> StudyTable:
     """The paper's predictor beside its rivals."""
-    found: Rows = place_tables.hypothesis(_served(data))
-    return StudyTable(found.name, found.title, found.caption, found.headings, some(found.rows))
+    found = place_tables.hypothesis(_served(data))
+    headings, rows = (found.table.headings, found.table.texts) if found.table else ((), ())
+    return StudyTable(found.name, found.heading, found.sentence, headings, some(rows))
 
 
 def _measured(

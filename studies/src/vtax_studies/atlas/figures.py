@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from vtax.analysis.memory import PARTS
 from vtax.formats.memory import MemoryEnvironment, MemoryPoint
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import significant
-from vtax.present.html.plotting import Figure
 from vtax_studies.atlas import figures_tuning
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS

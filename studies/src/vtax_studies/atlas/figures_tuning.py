@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from vtax.formats.tune import TuneEnvironment
-from vtax.present.html.plotting import Figure
+from vtax.present.figures.plotting import Figure
 from vtax_studies.atlas.claims_tuning import chosen, detected
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import polars as pl
 
+from vtax.present.figures.plotting import Figure, Plot
 from vtax.present.format import signed, significant
-from vtax.present.html.plotting import Figure, Plot
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need
 from vtax_studies.dav2m.sensitivity import sensitivity

@@ -1,6 +1,6 @@
 /* Draws every panel in the page's own colours. */
 (() => {
-  const sources = JSON.parse(document.getElementById("figures").textContent).plots;
+  const sources = plots.read().plots;
   const paperWidths = { "columns-1": 690, "columns-2": 335, "columns-3": 335 };  // CSS pixels on A4
   let printing = false;
 

@@ -11,10 +11,10 @@ from vtax.analysis.correlation import Matrix, difference
 from vtax.analysis.intervals import Recording
 from vtax.analysis.timeline import timeline
 from vtax.analysis.ways import Axis, By, Per
+from vtax.present.figures.plotting import Figure
 from vtax.present.format import signed, significant
-from vtax.present.html.correlation import change_figure, matrix_figure
-from vtax.present.html.plotting import Figure
-from vtax.present.html.timelines import timeline_figure
+from vtax.present.pages.correlation import change_figure, matrix_figure
+from vtax.present.pages.timeline import timeline_figure
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof import data as m

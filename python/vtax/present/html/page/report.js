@@ -1,12 +1,11 @@
 /* Draws the figures in the page's own colours, and makes the table sort and filter. */
 (() => {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const figures = plots.read();
   const hidden = new Set();
   const paperWidths = { ratio: 335, order: 690 };  // CSS pixels; A4 and Letter have room for both
   let scale = "linear";
-  let printing = false;
 
-  const draw = (element) => {
+  const draw = (element, printing) => {
     const source = figures[element.dataset.figure][Number(element.dataset.index)];
     const { data, layout, scales } = plots.resolved(source, getComputedStyle(document.documentElement));
     for (const trace of data) trace.visible = !hidden.has(trace.meta.env);
@@ -15,7 +14,7 @@
     element.style.minHeight = `${layout.height}px`;
     return Plotly.react(element, data, layout, plots.config);
   };
-  const drawAll = () => Promise.all([...document.querySelectorAll(".plot")].map(draw));
+  const drawAll = plots.keepDrawn(draw);
 
   const showEnvironment = (env, shown) => {
     if (shown) hidden.delete(Number(env));
@@ -59,21 +58,10 @@
     const plot = document.getElementById("order-plot");
     plot.dataset.index = event.target.value;
     plot.setAttribute("aria-label", figures.orderAlternatives[Number(event.target.value)]);
-    draw(plot);
+    draw(plot, false);
   });
   document.getElementById("only-differences").addEventListener("change", (event) => {
     document.getElementById("facts-table")
       .classList.toggle("only-differences", event.target.checked);
   });
-
-  /* Paper is light and as wide as it is, whatever the screen. */
-  const print = (now) => {
-    printing = now;
-    document.documentElement.classList.toggle("printing", now);
-    drawAll();
-  };
-  window.addEventListener("beforeprint", () => print(true));
-  window.addEventListener("afterprint", () => print(false));
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  drawAll().then(() => { document.documentElement.dataset.drawn = "yes"; });
 })();

@@ -1,4 +1,4 @@
-"""The tables of `vtax tune`, for the terminal and the page."""
+"""The tables of `vtax tune`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vtax.present.format import (
     seconds_text,
     significant,
 )
-from vtax.present.html.analysis_page import Rows
+from vtax.present.page import Section, table_section
 
 _STATES = {
     "running": "vtax was killed, or still runs",
@@ -54,7 +54,7 @@ def remarks(record: TuneRecord) -> Sequence[str]:
     return found
 
 
-def winners(record: TuneRecord) -> Rows:
+def winners(record: TuneRecord) -> Section:
     """What each environment's search found, and what the libraries reach there."""
     rows = []
     for each in record.environments:
@@ -83,7 +83,7 @@ def winners(record: TuneRecord) -> Rows:
             )
             for peer in each.peers
         ]  # fmt: skip
-    return Rows(
+    return table_section(
         "winners",
         "Winner and libraries",
         f"GFLOP/s of a product of square matrices by {plural(record.threads, 'thread')}: "
@@ -103,7 +103,7 @@ def winners(record: TuneRecord) -> Rows:
     )
 
 
-def parameters(record: TuneRecord) -> Rows:
+def parameters(record: TuneRecord) -> Section:
     """The fields of every set of parameters (table 5)."""
     sets = {each.spec: _sets(each) for each in record.environments}
     names = dict.fromkeys(
@@ -120,7 +120,7 @@ def parameters(record: TuneRecord) -> Rows:
         )
         for name, key in names
     ]  # fmt: skip
-    return Rows(
+    return table_section(
         "parameters",
         "Parameters",
         "What was chosen, by ATLAS's names (the paper's table 5) and ours (docs/tune.md).",
@@ -129,12 +129,12 @@ def parameters(record: TuneRecord) -> Rows:
     )
 
 
-def routines(record: TuneRecord, few: bool = False) -> Rows:
+def routines(record: TuneRecord, few: bool = False) -> Section:
     """Every routine with the winner of its environment (figure 7); `few`: without intervals."""
     found = {each.spec: {own.name: own for own in each.routines} for each in record.environments}
     names = dict.fromkeys(name for known in found.values() for name in known)
     rows = [(name, *(_rated(known.get(name), few) for known in found.values())) for name in names]
-    return Rows(
+    return table_section(
         "routines",
         "Routines",
         "GFLOP/s with each environment's own parameters: median of the rounds with 95 % "
@@ -144,7 +144,7 @@ def routines(record: TuneRecord, few: bool = False) -> Rows:
     )
 
 
-def probes(record: TuneRecord, few: bool = False) -> Rows:
+def probes(record: TuneRecord, few: bool = False) -> Section:
     """Each quantity in each environment (table 3); `few`: only the quantities of the paper."""
     found = {each.spec: {own.name: own for own in each.probes} for each in record.environments}
     names = {own.name: own for known in found.values() for own in known.values()}
@@ -157,7 +157,7 @@ def probes(record: TuneRecord, few: bool = False) -> Rows:
         for name, one in names.items()
         if not few or one.atlas is not None or name.startswith("peak_")
     ]
-    return Rows(
+    return table_section(
         "probes",
         "Probes",
         "Medians with 95 % intervals (docs/tune.md); in brackets what is claimed, where it "
@@ -167,7 +167,7 @@ def probes(record: TuneRecord, few: bool = False) -> Rows:
     )
 
 
-def transfers(record: TuneRecord, few: bool = False) -> Rows:
+def transfers(record: TuneRecord, few: bool = False) -> Section:
     """How much is lost with parameters tuned elsewhere; `few`: only for the first routine."""
     lead = next((each.routine for each in record.transfer), None)
     rows = [
@@ -178,7 +178,7 @@ def transfers(record: TuneRecord, few: bool = False) -> Rows:
         for each in record.transfer
         if not few or each.routine == lead
     ]  # fmt: skip
-    return Rows(
+    return table_section(
         "transfer",
         "Transfer",
         "What a routine loses with the parameters that were tuned in another environment, in % of "
@@ -190,7 +190,7 @@ def transfers(record: TuneRecord, few: bool = False) -> Rows:
     )
 
 
-def equivalence(record: TuneRecord) -> Rows:
+def equivalence(record: TuneRecord) -> Section:
     """The verdict on each quantity of each pair."""
     rows = [
         (
@@ -199,7 +199,7 @@ def equivalence(record: TuneRecord) -> Rows:
         )
         for each in record.equivalence
     ]  # fmt: skip
-    return Rows(
+    return table_section(
         "equivalence",
         "Equivalence",
         f"Equivalent: the ratio is within {record.margin_percent:g} % with 95 % confidence (two "
@@ -212,7 +212,7 @@ def equivalence(record: TuneRecord) -> Rows:
     )
 
 
-def differences(record: TuneRecord) -> Rows:
+def differences(record: TuneRecord) -> Section:
     """The performances, and the differences in the rest; for parameters only their names."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for each in record.equivalence:
@@ -230,7 +230,7 @@ def differences(record: TuneRecord) -> Rows:
         (a, b, ": ".join(filter(None, (name, ", ".join(fields)))), ratio, text)
         for (a, b, name, ratio, text), fields in groups.items()
     ]
-    return Rows(
+    return table_section(
         "differences", "Differences", "", ("Environment", "Other", "Quantity", "In %", "Verdict"),
         tuple(rows),
     )  # fmt: skip
@@ -259,7 +259,7 @@ def starts(record: TuneRecord) -> Sequence[str]:
     return [f"searched from L1 and L2: {'; '.join(known)}"] if known else []
 
 
-def cache_edges(record: TuneRecord, few: bool = False) -> Rows:
+def cache_edges(record: TuneRecord, few: bool = False) -> Section:
     """How often each CacheEdge was chosen (table 4); `few`: only edges that were chosen."""
     rows = []
     for each in record.environments:
@@ -275,7 +275,7 @@ def cache_edges(record: TuneRecord, few: bool = False) -> Rows:
             for size, point in rated.items()
             if chosen[size] or not few
         ]
-    return Rows(
+    return table_section(
         "cache-edge",
         "CacheEdge",
         "GFLOP/s with each size of the second cache's block, and how many runs would choose it.",

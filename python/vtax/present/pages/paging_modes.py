@@ -1,14 +1,12 @@
-"""What `vtax paging lab` found, for people and for programs."""
+"""What `vtax paging lab` found, as a page and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import RenderableType
-
 from vtax.analysis.paging_modes import MODES, PagingModes
-from vtax.present.terminal import tables
+from vtax.present.page import Page, Section, notes, table
 
 HEADINGS = ("counter", "nested", "shadow", "shadow/nested", "nested /s", "shadow /s")
 NOTE = (
@@ -62,13 +60,13 @@ def to_json(result: PagingModes) -> dict[str, Any]:
     }
 
 
-def parts(result: PagingModes) -> list[RenderableType]:
-    """The result for `vtax.present.terminal.tables.show`."""
-    shown = tables.table(HEADINGS, _rows(result))
-    return [tables.title(title(result)), shown, *map(tables.note, footers(result))]
+def page(result: PagingModes) -> Page:
+    """What KVM counted under each mode, and how the modes were reached."""
+    found = Section(table=table(HEADINGS, _rows(result)), notes=notes(_footers(result)))
+    return Page("paging lab", (found,), title=title(result))
 
 
-def footers(result: PagingModes) -> list[str]:
+def _footers(result: PagingModes) -> list[str]:
     """The lines below the table: times, how the modes were reached, what the numbers are."""
     times = ", ".join(
         f"{mode} {wall_s:.2f} s wall, {_seconds(result.guest_s(mode))} in guest code"

@@ -1,4 +1,4 @@
-"""The answer of `vtax place advise` on the terminal, as JSON, and as libvirt takes it."""
+"""The answer of `vtax place advise`, as a page, as JSON, and as libvirt takes it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from vtax.analysis.cputune import cputune
 from vtax.analysis.host_advice import Advised, HostAdvice
 from vtax.analysis.interrupt_advice import AdvisedInterrupt, planned
@@ -17,12 +14,12 @@ from vtax.analysis.place_advice import Sensitivity
 from vtax.formats.place import Predictor, ThreadAdvice
 from vtax.formats.plan import cpu_list
 from vtax.present.format import one_line, plural, signed, significant
-from vtax.present.terminal.tables import note, table, title
+from vtax.present.page import Cell, Page, Section, Tone, notes, table, warnings
 
 HEADINGS = ("advice", "role", "guest", "thread", "tid", "CPU %", "expected loss %")
 INTERRUPT_HEADINGS = ("interrupt", "name", "guest", "CPUs now", "CPUs planned", "reason")
 NOBODY = "no thread of this machine works for a guest"
-_STYLES = {"slow": "green", "fast": "yellow", "unknown": "dim"}
+_TONES = {"slow": Tone.GOOD, "fast": Tone.DOUBTFUL, "unknown": Tone.QUIET}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +102,22 @@ def _plan(answer: Answer) -> dict[str, Any]:
     }
 
 
-def parts(answer: Answer, *, explain: bool) -> list[RenderableType]:
+def page(answer: Answer, *, explain: bool) -> Page:
     """Tables of threads and interrupts, what the plan does, and what needs attention."""
     advice = answer.advice
+    doubts = warnings(answer.notes)
     if not advice.threads:
-        return [title(NOBODY), *_notes(answer)]
-    found: list[RenderableType] = [title(_heading(answer)), Text("")]
-    found.append(table(HEADINGS, [_row(each) for each in advice.threads]))
+        return Page("place advise", (Section(notes=doubts),), NOBODY)
+    sections = [Section(table=table(HEADINGS, map(_row, advice.threads)), apart=True)]
     if answer.interrupts:
-        rows = [_interrupt_row(each) for each in answer.interrupts]
-        found += [Text(""), table(INTERRUPT_HEADINGS, rows)]
+        found = table(INTERRUPT_HEADINGS, map(_interrupt_row, answer.interrupts))
+        sections.append(Section(table=found, apart=True))
     if explain:
         sentences = [each.sentence for each in advice.threads]
         sentences += [each.sentence for each in answer.interrupts]
-        found += [Text(""), *(note(f"{sentence}.") for sentence in sentences)]
-    return [*found, Text(""), *_power(answer), *_moves(answer), *_notes(answer)]
+        sections.append(Section(notes=notes(f"{each}." for each in sentences), apart=True))
+    said = (*notes([_power(answer), *_moves(answer)]), *doubts)
+    return Page("place advise", (*sections, Section(notes=said, apart=True)), _heading(answer))
 
 
 def _heading(answer: Answer) -> str:
@@ -132,11 +130,11 @@ def _heading(answer: Answer) -> str:
     return f"{threads} that work for guests; cores: {', '.join(kinds)}, {cores.source}"
 
 
-def _row(each: Advised) -> Sequence[str | Text]:
+def _row(each: Advised) -> Sequence[str | Cell]:
     thread, found = each.thread, each.advice
     cpu = None if thread.cpu is None else 100.0 * thread.cpu
     return (
-        Text(found.advice, style=_STYLES[found.advice]),
+        Cell(found.advice, _TONES[found.advice]),
         thread.role,
         thread.guest or "-",
         thread.name,
@@ -146,7 +144,7 @@ def _row(each: Advised) -> Sequence[str | Text]:
     )
 
 
-def _interrupt_row(each: AdvisedInterrupt) -> Sequence[str | Text]:
+def _interrupt_row(each: AdvisedInterrupt) -> Sequence[str | Cell]:
     interrupt = each.interrupt
     return (
         str(interrupt.number),
@@ -169,14 +167,14 @@ def _short(value: float | None) -> str:
     return "absent" if value is None else significant(value, 2)
 
 
-def _power(answer: Answer) -> list[RenderableType]:
+def _power(answer: Answer) -> str:
     if answer.no_watts is not None:
-        return [note(f"power of this host: not measured: {answer.no_watts}")]
+        return f"power of this host: not measured: {answer.no_watts}"
     drawn = ", ".join(f"{name} {watts:.3g} W" for name, watts in answer.measured_watts.items())
-    return [note(f"this host draws, measured: {drawn}")]
+    return f"this host draws, measured: {drawn}"
 
 
-def _moves(answer: Answer) -> list[RenderableType]:
+def _moves(answer: Answer) -> list[str]:
     advice = answer.advice
     if advice.cores.supposed:
         return []
@@ -186,14 +184,10 @@ def _moves(answer: Answer) -> list[RenderableType]:
     text += f", {kept} kept to the fast ones they may use" if kept else ""
     interrupts = len(planned(answer.interrupts))
     text += f", {plural(interrupts, 'interrupt')} to fast ones" if interrupts else ""
-    written = [] if answer.plan_file is None else [
-        note(f"written: {answer.plan_file}; try it: vtax place apply --plan {answer.plan_file}")
-    ]  # fmt: skip
-    return [note(text), *written]
-
-
-def _notes(answer: Answer) -> list[RenderableType]:
-    return [note(f"! {text}", "yellow") for text in answer.notes]
+    file = answer.plan_file
+    if file is None:
+        return [text]
+    return [text, f"written: {file}; try it: vtax place apply --plan {file}"]
 
 
 def libvirt(

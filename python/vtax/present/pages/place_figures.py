@@ -1,16 +1,14 @@
-"""The page of `vtax place measure`: sensitivity, CPU and throughput, Combined Usage."""
+"""The figures of `vtax place measure`: sensitivity, CPU and throughput, Combined Usage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from vtax.formats.place import PlaceLoad, PlacePoint, PlaceRecord
-from vtax.present import place_tables
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import significant
-from vtax.present.html.analysis_page import Page, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, line
-from vtax.present.html.plotting import Figure, Plot, label
+from vtax.present.pages import place_tables
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 """A dash for each way of slowing."""
@@ -18,39 +16,13 @@ _GUIDE = {"color": "var(--text)", "width": 1, "dash": "dot"}
 _SPEED = "speed of the service threads, % of full"
 
 
-def write_report(record: PlaceRecord, path: Path) -> None:
-    """Write the page; an existing page is replaced in one step."""
-    write_analysis(page(record), path)
-
-
-def page(record: PlaceRecord) -> Page:
-    """The content of the page."""
-    specs = [each.spec for each in record.environments]
-    figures = [sensitivity(record, spec) for spec in specs]
-    figures += [throughput(record, load) for load in record.loads]
-    figures += [usage(record, load) for load in record.loads]
-    return Page(
-        "place measure",
-        "What guests lose when the threads that serve them are slowed",
-        (
-            ("slowed by", ", ".join(record.backends) or "nothing"),
-            ("speeds", ", ".join(f"{speed:g} %" for speed in record.speeds)),
-            ("each measurement", f"{record.seconds:g} s"),
-            ("rounds", str(record.rounds)),
-            ("seed", str(record.seed)),
-            ("state", record.state),
-            *((each.spec, each.description) for each in record.environments),
-        ),
-        tuple(place_tables.remarks(record)),
-        tuple(each for each in figures if each is not None),
-        (
-            place_tables.elasticities(record),
-            place_tables.hypothesis(record),
-            place_tables.emulation(record),
-            *(place_tables.points(record, number) for number in range(len(specs))),
-            place_tables.environments(record),
-        ),
-    )
+def figures(record: PlaceRecord) -> Sequence[Figure | None]:
+    """All figures; None for one that has nothing to draw."""
+    return [
+        *(sensitivity(record, each.spec) for each in record.environments),
+        *(throughput(record, load) for load in record.loads),
+        *(usage(record, load) for load in record.loads),
+    ]
 
 
 def sensitivity(record: PlaceRecord, spec: str) -> Figure | None:

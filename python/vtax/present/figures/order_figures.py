@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from vtax.analysis.results import Comparison
 from vtax.formats.model import Failure, Sample
+from vtax.present.figures.palette import Style, styles
+from vtax.present.figures.plotting import NOTES, Figure, Plot, base_layout, label
 from vtax.present.format import one_line, plural, seconds_text, significant
-from vtax.present.html.palette import Style, styles
-from vtax.present.html.plotting import Figure, Plot, base_layout, label, note
 
 PANEL_PX = 118
 TITLE_PX = 26
@@ -45,6 +45,7 @@ def _order_figure(
         "data": [trace for panel in panels for trace in panel.traces()],
         "layout": {
             **base_layout(len(panels) * (PANEL_PX + TITLE_PX) + BOTTOM_PX),
+            "template": NOTES,
             "hovermode": "closest",
             "margin": {"l": LEFT_PX, "r": 12, "t": 2, "b": BOTTOM_PX},
             "xaxis": _order_axis(last, panels[-1].axis),
@@ -111,7 +112,8 @@ class _Panel:
 
     def title(self, unit: str) -> Plot:
         text = f"<b>{label(self.style.label)}</b>  median {significant(self._median)} {label(unit)}"
-        return note(text, yref="paper", y=self._paper(TITLE_PX / 2), xshift=6 - LEFT_PX)
+        y = self._paper(TITLE_PX / 2)
+        return {"text": text, "yref": "paper", "y": y, "xshift": 6 - LEFT_PX}
 
     def traces(self) -> list[Plot]:
         """The line of the median, and a dot per repetition."""
@@ -139,8 +141,10 @@ class _Panel:
                     "width": 0 if self.style.role == "measured" else 2,
                 },
             },
+            # The same for every metric of the run, so that the page needs it only once.
             "customdata": [_hover(sample) for sample in self.samples],
-            "hovertemplate": "%{customdata}<extra></extra>",
+            "hovertemplate": f"%{{customdata[0]}}<br>%{{y:,.4r}} {label(self.samples[0].unit)}<br>"
+            "%{customdata[1]}<extra></extra>",
         }
         return [
             {**trace, "yaxis": self.axis, "meta": {"env": self.style.index}}
@@ -164,24 +168,22 @@ def _cross(failure: Failure, position: int, axis: str) -> Plot:
         "hovertext": f"repetition {failure.repetition} failed: {label(failure.message)}",
         "xref": "x",
         "x": position,
+        "xanchor": "center",
         "yref": f"{axis} domain",
         "y": 0.02,
         "yanchor": "bottom",
-        "showarrow": False,
         "font": {"color": "var(--bad)", "size": 14},
     }
 
 
-def _hover(sample: Sample) -> str:
+def _hover(sample: Sample) -> list[str]:
+    """Which repetition it is, and how long it took."""
     steal = "unknown" if sample.steal_s is None else seconds_text(sample.steal_s)
-    return "<br>".join(
-        (
-            f"<b>{label(sample.environment)}</b>, repetition {sample.repetition}, "
-            f"boot {sample.boot}, position {sample.position}",
-            f"{significant(sample.value)} {label(sample.unit)}",
-            f"wall {seconds_text(sample.wall_s)}, CPU {seconds_text(sample.cpu_s)}, steal {steal}",
-        )
-    )
+    return [
+        f"<b>{label(sample.environment)}</b>, repetition {sample.repetition}, "
+        f"boot {sample.boot}, position {sample.position}",
+        f"wall {seconds_text(sample.wall_s)}, CPU {seconds_text(sample.cpu_s)}, steal {steal}",
+    ]
 
 
 def _spoken(metric: str, panels: Iterable[_Panel]) -> str:

@@ -1,23 +1,20 @@
-"""The report cards of an audit on the terminal, and as JSON."""
+"""The report cards of an audit, as a page and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from vtax.analysis.audit import YES_NO
 from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict
 from vtax.present.format import one_line, significant
-from vtax.present.terminal.tables import note, table, title
+from vtax.present.page import Cell, Page, Section, Tone, table, warnings
 from vtax.units import format_seconds
 
-_STYLES = {
-    AuditVerdict.PASS: "green",
-    AuditVerdict.WARN: "yellow",
-    AuditVerdict.FAIL: "red",
+_TONES = {
+    AuditVerdict.PASS: Tone.GOOD,
+    AuditVerdict.WARN: Tone.DOUBTFUL,
+    AuditVerdict.FAIL: Tone.BAD,
 }
 
 
@@ -26,24 +23,20 @@ def to_json(cards: Sequence[AuditCard]) -> dict[str, Any]:
     return {"environments": [card.model_dump(mode="json") for card in cards]}
 
 
-def parts(cards: Sequence[AuditCard]) -> list[RenderableType]:
+def page(cards: Sequence[AuditCard]) -> Page:
     """A table for each environment, and what to do where a check does not pass."""
-    found: list[RenderableType] = []
-    for card in cards:
-        found.append(title(_headline(card)))
-        found.append(
-            table(
-                ("check", "verdict", "value", "range", "fails beyond", "makes doubtful"),
-                [_row(check) for check in card.checks],
-            )
-        )
-        found += [
-            note(f"! {check.name}: {check.reason}; {check.remedy}", "yellow")
-            for check in card.checks
-            if check.verdict in (AuditVerdict.WARN, AuditVerdict.FAIL)
-        ]
-        found.append(Text())
-    return found
+    return Page("audit", tuple(_section(card) for card in cards))
+
+
+def _section(card: AuditCard) -> Section:
+    headings = ("check", "verdict", "value", "range", "fails beyond", "makes doubtful")
+    doubts = (
+        f"{check.name}: {check.reason}; {check.remedy}"
+        for check in card.checks
+        if check.verdict in (AuditVerdict.WARN, AuditVerdict.FAIL)
+    )
+    found = table(headings, [_row(check) for check in card.checks])
+    return Section(_headline(card), table=found, notes=warnings(doubts))
 
 
 def _headline(card: AuditCard) -> str:
@@ -56,10 +49,10 @@ def _headline(card: AuditCard) -> str:
     return f"{one_line(card.spec)}: {card.verdict.value}; {what}"
 
 
-def _row(check: AuditCheck) -> Sequence[str | Text]:
+def _row(check: AuditCheck) -> Sequence[str | Cell]:
     return (
         check.name,
-        Text(check.verdict.value, style=_STYLES.get(check.verdict, "")),
+        Cell(check.verdict.value, _TONES.get(check.verdict, Tone.PLAIN)),
         "not known" if check.value is None else _value(check.value, check.unit),
         ""
         if check.low is None or check.high is None

@@ -10,9 +10,9 @@ from itertools import chain
 from vtax.analysis.results import Comparison, Result
 from vtax.present import verdicts
 from vtax.present.families import Family, grouped
+from vtax.present.figures.palette import Style, styles
+from vtax.present.figures.plotting import NOTES, Figure, Plot, base_layout, label
 from vtax.present.format import one_line, percent, percent_interval, significant
-from vtax.present.html.palette import Style, styles
-from vtax.present.html.plotting import Figure, Plot, base_layout, label, note
 
 NAME_PX = 22
 BAR_PX = 15
@@ -82,6 +82,7 @@ def _ratio_plot(
         ],
         "layout": {
             **base_layout(height + 46),
+            "template": NOTES,
             "barmode": "overlay",
             "bargap": 0,
             "margin": {"l": 6, "r": VALUES_PX, "t": 4, "b": 42},
@@ -89,12 +90,12 @@ def _ratio_plot(
             "yaxis": {"range": [height, 0], "visible": False, "fixedrange": True},
             "shapes": _baseline_shapes(margin),
             "annotations": [
-                note(
-                    f"<b>{label(metric)}</b>",
-                    yref="y",
-                    y=index * block + NAME_PX / 2 + 1,
-                    bgcolor="var(--card)",
-                )
+                {
+                    "text": f"<b>{label(metric)}</b>",
+                    "yref": "y",
+                    "y": index * block + NAME_PX / 2 + 1,
+                    "bgcolor": "var(--card)",
+                }
                 for index, metric in enumerate(metrics)
             ],
         },

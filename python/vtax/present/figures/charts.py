@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vtax.present.html.palette import COLOURS
-from vtax.present.html.plotting import Plot, base_layout, label
+from vtax.present.figures.palette import COLOURS
+from vtax.present.figures.plotting import Plot, base_layout, label
 
 LEAST_WIDTH = 560
 """In CSS pixels; a narrower figure scrolls."""

@@ -7,25 +7,14 @@ of HTML in every text, so foreign names go through `label`.
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
 from typing import Any
 
 from vtax.present.format import one_line
+from vtax.present.page import Figure as Figure
 
 Plot = dict[str, Any]
 
 FONT = {"color": "var(--text)", "family": "var(--font)", "size": 12}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure, with the words that stand beside it."""
-
-    title: str
-    meaning: str
-    alternative: str
-    """What the figure shows, for readers who cannot see it."""
-    plot: Plot
 
 
 def label(text: str) -> str:
@@ -42,6 +31,7 @@ def base_layout(height: float) -> Plot:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "dragmode": False,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--soft)"},
         "hoverlabel": {
             "bgcolor": "var(--card)",
             "bordercolor": "var(--rule)",
@@ -51,16 +41,17 @@ def base_layout(height: float) -> Plot:
     }
 
 
-def note(text: str, **position: Any) -> Plot:
-    """A text without an arrow at the left edge of the figure."""
-    return {
-        "text": text,
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "yanchor": "middle",
-        "align": "left",
-        "showarrow": False,
-        "borderpad": 0,
-        **position,
+NOTES: Plot = {
+    "layout": {
+        "annotationdefaults": {
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "left",
+            "yanchor": "middle",
+            "align": "left",
+            "showarrow": False,
+            "borderpad": 0,
+        }
     }
+}
+"""The template of a layout whose notes are texts without an arrow at the left edge."""

@@ -1,19 +1,16 @@
-"""The page of `vtax tune`: caches and registers, winners and libraries, CacheEdge, verdicts."""
+"""The figures of `vtax tune`: caches and registers, winners and libraries, CacheEdge."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from vtax.formats.tune import TuneEnvironment, TuneRecord
 from vtax.formats.tuning import CacheEdge, Curve
-from vtax.present import tune_tables
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, colour, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import bytes_text, significant
-from vtax.present.html.analysis_page import Page, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line
-from vtax.present.html.plotting import Figure, Plot, label
 
 LATENCY = "latency"
 _TICKS = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 27, 1 << 30)
@@ -22,45 +19,9 @@ _WIDE = 30
 _NS = (0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
-def write_report(record: TuneRecord, path: Path) -> None:
-    """Write the page; an existing page is replaced in one step."""
-    write_analysis(page(record), path)
-
-
-def page(record: TuneRecord) -> Page:
-    """The content of the page."""
-    figures = (_latency(record), _peaks(record), _bars(record), _edges(record), _chosen(record))
-    searched = f"{record.search}, {record.budget_s:g} s in each environment"
-    return Page(
-        "tune",
-        "What an autotuner finds in each environment",
-        (
-            ("search", f"none: {record.use}" if record.use else searched),
-            ("precision", record.precision),
-            ("rows of the matrices", str(record.size)),
-            ("threads", str(record.threads)),
-            ("rounds", str(record.rounds)),
-            ("margin", f"{record.margin_percent:g} %"),
-            ("seed", str(record.seed)),
-            ("state", record.state),
-            *((each.spec, each.description) for each in record.environments),
-        ),
-        (
-            *tune_tables.starts(record),
-            *tune_tables.verdict_counts(record),
-            *tune_tables.remarks(record),
-        ),
-        tuple(each for each in figures if each is not None),
-        (
-            tune_tables.winners(record),
-            tune_tables.parameters(record),
-            tune_tables.routines(record),
-            tune_tables.probes(record),
-            *([tune_tables.cache_edges(record)] if _swept(record) else []),
-            tune_tables.transfers(record),
-            tune_tables.equivalence(record),
-        ),
-    )
+def figures(record: TuneRecord) -> Sequence[Figure | None]:
+    """All figures; None for one that has nothing to draw."""
+    return _latency(record), _peaks(record), _bars(record), _edges(record), _chosen(record)
 
 
 def _latency(record: TuneRecord) -> Figure | None:
@@ -166,12 +127,12 @@ def _rates(each: TuneEnvironment) -> dict[str, float]:
 
 def _edges(record: TuneRecord) -> Figure | None:
     """Performance against CacheEdge (figures 3 and 4)."""
-    swept = _swept(record)
-    if not swept:
+    found = swept(record)
+    if not found:
         return None
     data = [
         line(index, each.spec, [p.bytes for p in own.points], [p.gflops for p in own.points])
-        for index, each, own in swept
+        for index, each, own in found
     ]
     data += [
         {
@@ -179,14 +140,14 @@ def _edges(record: TuneRecord) -> Figure | None:
             "mode": "lines",
             "line": {"color": colour(index), "width": 1, "dash": "dot"},
         }
-        for index, each, own in swept
+        for index, each, own in found
         if own.points and (alone := own.l1_only)
     ]
     layout = chart_layout("GFLOP/s", "CacheEdge")
-    ticks = sorted({point.bytes for _, _, own in swept for point in own.points})
+    ticks = sorted({point.bytes for _, _, own in found for point in own.points})
     layout["xaxis"] |= {"type": "log", "tickvals": ticks[::2],
                         "ticktext": [bytes_text(tick) for tick in ticks[::2]]}  # fmt: skip
-    spoken = "; ".join(f"{each.spec}: up to {_best(own)} GFLOP/s" for _, each, own in swept)
+    spoken = "; ".join(f"{each.spec}: up to {_best(own)} GFLOP/s" for _, each, own in found)
     return _figure(
         "Performance against CacheEdge",
         "A large product with blocks of each size for the second cache (the paper's figures 3 and "
@@ -199,13 +160,13 @@ def _edges(record: TuneRecord) -> Figure | None:
 
 def _chosen(record: TuneRecord) -> Figure | None:
     """How many runs would choose each CacheEdge (figure 5)."""
-    swept = _swept(record)
-    if not swept:
+    found = swept(record)
+    if not found:
         return None
-    sizes = sorted({size for _, _, own in swept for size in own.chosen if size is not None})
+    sizes = sorted({size for _, _, own in found for size in own.chosen if size is not None})
     names = ["L1 only", *map(bytes_text, sizes)]
     data, spoken = [], []
-    for index, each, own in swept:
+    for index, each, own in found:
         count = Counter(own.chosen)
         data.append(
             bars(index, each.spec, names, [count[None], *(count[s] for s in sizes)], "runs")
@@ -222,7 +183,8 @@ def _chosen(record: TuneRecord) -> Figure | None:
     )
 
 
-def _swept(record: TuneRecord) -> Sequence[tuple[int, TuneEnvironment, CacheEdge]]:
+def swept(record: TuneRecord) -> Sequence[tuple[int, TuneEnvironment, CacheEdge]]:
+    """The environments in which CacheEdge was measured, with their numbers."""
     return [
         (index, each, each.cache_edge)
         for index, each in enumerate(record.environments)

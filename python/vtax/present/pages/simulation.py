@@ -1,13 +1,11 @@
-"""The result of a simulation on the terminal."""
+"""The page of a simulation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-
 from vtax.paging.files import COUNTERS
-from vtax.present.terminal import tables
+from vtax.present.page import Page, Section, notes, table
 from vtax.units import format_si
 
 if TYPE_CHECKING:
@@ -37,10 +35,10 @@ def title(result: SimulationResult) -> str:
     return f"{result.workload} on {result.machine}: model, {how}"
 
 
-def parts(result: SimulationResult) -> list[RenderableType]:
-    """The result for `vtax.present.terminal.tables.show`."""
-    notes = [tables.note(line) for line in NOTE]
-    return [tables.title(title(result)), tables.table(HEADINGS, _rows(result)), *notes]
+def page(result: SimulationResult) -> Page:
+    """What each mode costs, and that it is modelled."""
+    found = Section(table=table(HEADINGS, _rows(result)), notes=notes(NOTE))
+    return Page("paging simulate", (found,), title=title(result))
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The words, tables and heat maps of `vtax correlate`."""
+"""What `vtax correlate` found, as a page and as JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 from vtax.analysis.correlation import Difference, Matrix, pairs
 from vtax.analysis.intervals import Recording
 from vtax.analysis.ways import By
+from vtax.present.figures.heat_map import Cells, heat_map
 from vtax.present.format import listing, plural, significant
-from vtax.present.html.analysis_page import Page, Rows
-from vtax.present.html.heat_map import Cells, heat_map
-from vtax.present.html.plotting import Figure
+from vtax.present.page import Depth, Figure, Page, Section, at, drawn, table_section, warnings
 
 MOST_PAIRS = 20
-"""The most rows of a table on the terminal; the page and JSON have all."""
+"""The most rows of a short table; a report and JSON have all."""
 MOST_COLUMNS = 16
 """A matrix of more events is not printed on the terminal."""
 SMALLEST_CHANGE = 0.05
@@ -47,7 +46,7 @@ def notes(matrix: Matrix, recordings: Sequence[Recording], side: str = "") -> li
     return found
 
 
-def matrix_table(matrix: Matrix) -> Rows:
+def matrix_table(matrix: Matrix) -> Section:
     """The upper triangle with numbered columns; a dot for what is not significant."""
     k = len(matrix.events)
     rows = []
@@ -56,10 +55,12 @@ def matrix_table(matrix: Matrix) -> Rows:
         rows.append((str(i + 1), name, *cells))
     headings = ("#", "Event", *(str(number) for number in range(2, k + 1)))
     caption = "A dot: not significant. A question mark: never measured in the same intervals."
-    return Rows("matrix", f"Correlation matrix ({caption})", caption, headings, tuple(rows))
+    return table_section(
+        "matrix", f"Correlation matrix ({caption})", caption, headings, tuple(rows)
+    )
 
 
-def pair_table(matrix: Matrix, limit: int | None = None) -> Rows:
+def pair_table(matrix: Matrix, limit: int | None = None) -> Section:
     """Pairs from the strongest correlation down; only significant ones with a `limit`."""
     chosen = list(pairs(matrix))
     if limit is not None:
@@ -83,7 +84,9 @@ def pair_table(matrix: Matrix, limit: int | None = None) -> Rows:
     )
     headings = ("Event", "Event", "r", "p corrected", "Intervals", "Effective", "Runs")
     caption = "No pair is significant." if not rows else _CORRECTED
-    return Rows("pairs", heading, caption, headings, rows)
+    return table_section(
+        "pairs" if limit is None else "significant-pairs", heading, caption, headings, rows
+    )
 
 
 _CORRECTED = (
@@ -92,7 +95,7 @@ _CORRECTED = (
 )
 
 
-def change_table(difference: Difference, limit: int | None = None) -> Rows:
+def change_table(difference: Difference, limit: int | None = None) -> Section:
     """Relationships in the order of their rank; with a `limit`, only significant changes that
     matter."""
     chosen = list(difference.changes)
@@ -120,7 +123,9 @@ def change_table(difference: Difference, limit: int | None = None) -> Rows:
     )
     headings = ("Event", "Event", "r", "r against", "Change", "p corrected")
     caption = _CORRECTED if rows else "No relationship changes significantly."
-    return Rows("changes", heading, caption, headings, rows)
+    return table_section(
+        "changes" if limit is None else "largest-changes", heading, caption, headings, rows
+    )
 
 
 def difference_notes(difference: Difference) -> list[str]:
@@ -137,18 +142,26 @@ def page(
     matrix: Matrix,
     against: tuple[Matrix, Difference] | None,
     said: Sequence[str],
-    facts: Sequence[tuple[str, str]],
+    settings: Sequence[tuple[str, str]],
     heading: str,
 ) -> Page:
-    """Heat maps and tables; `against` is the other matrix and the difference."""
+    """Strongest pairs, heat maps, and all pairs; `against` is the other matrix and the difference.
+
+    `said` is what limits the result.
+    """
+    sections = [Section(notes=warnings(said))]
+    if 2 <= len(matrix.events) <= MOST_COLUMNS:
+        sections += at(Depth.BRIEF, matrix_table(matrix))
+    sections.append(pair_table(matrix, MOST_PAIRS))
     figures = [matrix_figure("Correlation matrix", matrix)]
-    tables = [pair_table(matrix)]
+    details = [pair_table(matrix)]
     if against is not None:
         other, difference = against
+        sections.append(change_table(difference, MOST_PAIRS))
         figures += [matrix_figure("Matrix of the runs against", other), change_figure(difference)]
-        tables.insert(0, change_table(difference))
-    drawn = tuple(figure for figure in figures if figure is not None)
-    return Page("correlate", heading, tuple(facts), tuple(said), drawn, tuple(tables))
+        details.insert(0, change_table(difference))
+    sections += [*drawn(figures), *at(Depth.FULL, *details)]
+    return Page("correlate", tuple(sections), title=heading, settings=tuple(settings))
 
 
 def matrix_figure(name: str, matrix: Matrix) -> Figure | None:

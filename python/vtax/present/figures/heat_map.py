@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vtax.present.figures.plotting import FONT, Figure, Plot, base_layout, label
 from vtax.present.format import significant
-from vtax.present.html.plotting import FONT, Figure, Plot, base_layout, label
 
 CELL_PX = 34
 LABEL_PX = 170

@@ -1,17 +1,14 @@
-"""The page of `vtax memory`: performance, memory of kernel and program, swapping and faults."""
+"""The figures of `vtax memory`: performance, memory of kernel and program, swapping, faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vtax.formats.memory import MemoryEnvironment, MemoryPoint, MemoryRecord
+from vtax.present.figures.charts import LEAST_WIDTH, bars, chart_layout, colour, line
+from vtax.present.figures.plotting import Figure, Plot, label
 from vtax.present.format import NOT_MEASURED, significant
-from vtax.present.html.analysis_page import Page, Rows, write_analysis
-from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line
-from vtax.present.html.plotting import Figure, Plot, label
-from vtax.present.terminal.memory import end_text, remarks
 from vtax.units import format_bytes
 
 _MIB = float(1 << 20)
@@ -67,35 +64,15 @@ _CURVES = (
 )  # fmt: skip
 
 
-def write_report(record: MemoryRecord, path: Path) -> None:
-    """Write the page; an existing page is replaced in one step."""
-    write_analysis(page(record), path)
-
-
-def page(record: MemoryRecord) -> Page:
-    """The content of the page."""
-    figures = [_performance(record), _kernel(record)]
-    figures += [
+def figures(record: MemoryRecord) -> Sequence[Figure]:
+    """Performance and kernel memory, and a curve for each quantity that some machine measured."""
+    curves = [
         _figure(record, curve)
         for curve in _CURVES
         if any(curve.value(point) is not None for each in record.environments
                for point in each.points)
     ]  # fmt: skip
-    return Page(
-        "memory",
-        f"Where {record.metric} falls off the edge of memory",
-        (
-            ("command", " ".join(record.argv)),
-            ("sizes", f"{record.sizes[0]} to {record.sizes[-1]}, {len(record.sizes)} of them"),
-            ("runs of each size", str(record.runs)),
-            ("seed", str(record.seed)),
-            ("state", record.state),
-            *((each.spec, each.description) for each in record.environments),
-        ),
-        tuple(remarks(record)),
-        tuple(figures),
-        (_cliffs(record), _differences(record), _points(record)),
-    )
+    return [_performance(record), _kernel(record), *curves]
 
 
 def _performance(record: MemoryRecord) -> Figure:
@@ -146,7 +123,7 @@ def _kernel(record: MemoryRecord) -> Figure:
     layout = chart_layout("MiB", "")
     layout |= {"barmode": "stack", "xaxis": {"type": "category", "fixedrange": True}}
     spoken = "; ".join(
-        f"{each.spec}: " + ", ".join(f"{part} {_size(size)}"
+        f"{each.spec}: " + ", ".join(f"{part} {size_text(size)}"
                                      for part, size in each.kernel_bytes.items())
         for each in record.environments
     )  # fmt: skip
@@ -207,63 +184,6 @@ def _kills(index: int, each: MemoryEnvironment) -> Sequence[Plot]:
     ]
 
 
-def _cliffs(record: MemoryRecord) -> Rows:
-    rows = []
-    for each in record.environments:
-        cliff = each.cliff
-        size = "none" if cliff is None else str(cliff.size or "before the smallest")
-        between = "" if cliff is None else f"{cliff.low or 0} and {cliff.high}"
-        limit = NOT_MEASURED if each.memory_bytes is None else format_bytes(each.memory_bytes)
-        rows.append((each.spec, limit, size, between, _size(each.user_bytes)))
-    return Rows(
-        "cliffs",
-        "Cliffs",
-        "The largest size before performance falls, and between which sizes the edge lies with "
-        "95 % confidence. Program's memory: its resident set at that size.",
-        ("Environment", "Memory", "Falls past", "Edge between", "Program's memory"),
-        tuple(rows),
-    )
-
-
-def _differences(record: MemoryRecord) -> Rows:
-    rows = tuple(
-        (each.a, each.b, significant(each.size_a, 4), significant(each.size_b, 4),
-         "" if each.p is None else f"{each.p:.3g}", each.verdict)
-        for each in record.differences
-    )  # fmt: skip
-    return Rows(
-        "differences",
-        "Differences of cliffs",
-        "Each round of runs has a cliff of its own. Permutation test of their means."
-        if rows
-        else "One environment: nothing to compare.",
-        ("Environment", "Other", "Its cliff", "The other's", "p", "Verdict"),
-        rows,
-    )
-
-
-def _points(record: MemoryRecord) -> Rows:
-    rows = tuple(
-        (
-            each.spec, str(point.size), str(point.n), end_text(point),
-            *(significant(value) for value in (point.median, point.low, point.high)),
-            *(_size(value) for value in (point.max_rss_bytes, point.swap_bytes)),
-            *(significant(value) for value in (point.major_faults, point.minor_faults)),
-        )
-        for each in record.environments
-        for point in each.points
-    )  # fmt: skip
-    return Rows(
-        "points",
-        "Sizes",
-        f"Median, smallest and largest of {record.metric} in {record.unit}; of the rest the median "
-        "run.",
-        ("Environment", "Size", "Runs", "End", "Median", "Smallest", "Largest", "Resident set",
-         "Swap in use", "Major faults", "Minor faults"),
-        rows,
-    )  # fmt: skip
-
-
 def _spoken(each: MemoryEnvironment) -> str:
     if each.cliff is None:
         return f"{each.spec}: no cliff"
@@ -278,5 +198,6 @@ def _mib(size: float | None) -> float | None:
     return None if size is None else size / _MIB
 
 
-def _size(size: float | None) -> str:
+def size_text(size: float | None) -> str:
+    """Bytes for a reader."""
     return NOT_MEASURED if size is None else format_bytes(round(size))

@@ -1,4 +1,4 @@
-"""The words, tables and figures of `vtax timeline`."""
+"""What `vtax timeline` found, as a page and as JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vtax.analysis.cpi import Layers
 from vtax.analysis.phases import Phase
 from vtax.analysis.timeline import Line, Timeline
 from vtax.analysis.ways import Axis
+from vtax.present.figures.palette import COLOURS
+from vtax.present.figures.plotting import Plot, base_layout, label
 from vtax.present.format import plural, significant
-from vtax.present.html.analysis_page import Page, Rows
-from vtax.present.html.palette import COLOURS
-from vtax.present.html.plotting import Figure, Plot, base_layout, label
+from vtax.present.page import Figure, Page, Section, drawn, table_section, warnings
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _HEIGHT = 300
@@ -39,7 +39,7 @@ def title(timeline: Timeline) -> str:
     return f"{', '.join(names)}{unit} along the {timeline.axis.value}"
 
 
-def line_table(timeline: Timeline) -> Rows:
+def line_table(timeline: Timeline) -> Section:
     """One row for each line: its mean, its extremes and its shape."""
     rows = []
     for line in timeline.lines:
@@ -55,10 +55,10 @@ def line_table(timeline: Timeline) -> Rows:
         "Rates of bins. Measured: the share of the recorded intervals' length in which the event "
         "was counted."
     )
-    return Rows("lines", "Lines", caption, headings, tuple(rows))
+    return table_section("lines", "Lines", caption, headings, tuple(rows))
 
 
-def bin_table(timeline: Timeline) -> Rows:
+def bin_table(timeline: Timeline) -> Section:
     """One row for each bin: its end, and the value of every line."""
     headings = (f"Up to ({_axis_unit(timeline)[1]})", *(_name(line) for line in timeline.lines))
     scale = _axis_unit(timeline)[0]
@@ -70,10 +70,10 @@ def bin_table(timeline: Timeline) -> Rows:
         for index in range(timeline.edges.size - 1)
     )
     caption = "The rate of each bin; a question mark where the event was not measured."
-    return Rows("bins", "Bins", caption, headings, rows)
+    return table_section("bins", "Bins", caption, headings, rows)
 
 
-def phase_table(timeline: Timeline, phases: Phases) -> Rows:
+def phase_table(timeline: Timeline, phases: Phases) -> Section:
     """One row for each phase, with the mean rate of each of the label's lines in it."""
     scale, unit = _axis_unit(timeline)
     names = list(dict.fromkeys(line.event.name for line in timeline.lines))
@@ -89,10 +89,10 @@ def phase_table(timeline: Timeline, phases: Phases) -> Rows:
         "the rates wander elsewhere; events side by side change together."
     )
     empty = "The axis is too short, or an event is nowhere measured."
-    return Rows("phases", "Phases", caption if rows else empty, headings, tuple(rows))
+    return table_section("phases", "Phases", caption if rows else empty, headings, tuple(rows))
 
 
-def cpi_table(layers: Layers) -> Rows:
+def cpi_table(layers: Layers) -> Section:
     """One row for each layer that was counted."""
     totals: dict[tuple[str, str], int] = {}
     for layer in layers.layers:
@@ -128,7 +128,7 @@ def cpi_table(layers: Layers) -> Rows:
         "Sampled: each interval goes to the layer that ran at its end."
     )
     absent = "Absent. " + "; ".join(layers.absent) + "."
-    return Rows("cpi", "CPI per layer", caption if rows else absent, headings, rows)
+    return table_section("cpi", "CPI per layer", caption if rows else absent, headings, rows)
 
 
 def sketch(values: Any) -> str:
@@ -144,19 +144,20 @@ def page(
     timeline: Timeline,
     phases: Phases,
     layers: Layers,
-    notes: Sequence[str],
-    facts: Sequence[tuple[str, str]],
+    said: Sequence[str],
+    settings: Sequence[tuple[str, str]],
 ) -> Page:
-    """A figure for each event and all tables."""
+    """The lines, a figure for each event, and the other tables; `said` is what limits them."""
     events = list(dict.fromkeys(line.event.name for line in timeline.lines))
-    figures = tuple(timeline_figure(timeline, name, phases) for name in events)
-    tables = (
+    sections = (
+        Section(notes=warnings(said)),
         line_table(timeline),
+        *drawn(timeline_figure(timeline, name, phases) for name in events),
         phase_table(timeline, phases),
         cpi_table(layers),
         bin_table(timeline),
     )
-    return Page("timeline", title(timeline), tuple(facts), tuple(notes), figures, tables)
+    return Page("timeline", sections, title=title(timeline), settings=tuple(settings))
 
 
 def timeline_figure(timeline: Timeline, name: str, phases: Phases) -> Figure:

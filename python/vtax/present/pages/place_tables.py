@@ -1,4 +1,4 @@
-"""The tables of `vtax place measure`, for the terminal and the page."""
+"""The tables of `vtax place measure`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vtax.present.format import (
     plural,
     significant,
 )
-from vtax.present.html.analysis_page import Rows
+from vtax.present.page import Section, table_section
 
 FULL = 100.0
 _STATES = {
@@ -35,7 +35,7 @@ def remarks(record: PlaceRecord) -> Sequence[str]:
     return found
 
 
-def points(record: PlaceRecord, number: int) -> Rows:
+def points(record: PlaceRecord, number: int) -> Section:
     """Every load of the environment with this number, at every speed."""
     spec = record.environments[number].spec
     rows = tuple(
@@ -55,7 +55,7 @@ def points(record: PlaceRecord, number: int) -> Rows:
         if load.environment == spec
         for point in load.points
     )  # fmt: skip
-    return Rows(
+    return table_section(
         f"points-{number}",
         f"Points: {spec}",
         "Speed of the service threads in percent, as asked for and as measured; throughput, and in "
@@ -67,7 +67,7 @@ def points(record: PlaceRecord, number: int) -> Rows:
     )  # fmt: skip
 
 
-def elasticities(record: PlaceRecord) -> Rows:
+def elasticities(record: PlaceRecord) -> Section:
     """What each load loses, by each way of slowing."""
     rows = tuple(
         (
@@ -77,7 +77,7 @@ def elasticities(record: PlaceRecord) -> Rows:
         for load in record.loads
         for each in load.by_backend
     )  # fmt: skip
-    return Rows(
+    return table_section(
         "elasticity",
         "Elasticity",
         "Percent of throughput lost for each percent of speed lost: 0 does not mind a slow core, 1 "
@@ -93,7 +93,7 @@ def is_answered(record: PlaceRecord) -> bool:
     return any(each.rank_correlation is not None for each in tested)
 
 
-def hypothesis(record: PlaceRecord) -> Rows:
+def hypothesis(record: PlaceRecord) -> Section:
     """What predicts elasticity, by rank correlation."""
     known = [record.hypothesis] if record.hypothesis else []
     rows = tuple(
@@ -104,7 +104,7 @@ def hypothesis(record: PlaceRecord) -> Rows:
         )
         for each in (*known, *record.rivals)
     )  # fmt: skip
-    return Rows(
+    return table_section(
         "hypothesis",
         "What predicts elasticity",
         "Spearman's rank correlation of what is known at full speed with the elasticity, over "
@@ -115,9 +115,9 @@ def hypothesis(record: PlaceRecord) -> Rows:
     )
 
 
-def emulation(record: PlaceRecord) -> Rows:
+def emulation(record: PlaceRecord) -> Section:
     """What the backends do not reproduce of a slow core."""
-    return Rows(
+    return table_section(
         "emulation",
         "What a slowed thread is not",
         "Back ends imitate a slow core, each in its own way; the conclusion may depend on it.",
@@ -126,12 +126,12 @@ def emulation(record: PlaceRecord) -> Rows:
     )
 
 
-def environments(record: PlaceRecord) -> Rows:
+def environments(record: PlaceRecord) -> Section:
     """Which threads were the service, and where everything ran."""
     rows = tuple(
         (each.spec, ", ".join(each.service) or "none", *_cpus(each)) for each in record.environments
     )
-    return Rows(
+    return table_section(
         "environments",
         "Environments",
         "Service threads and the host's CPUs; a CPU that two share is contended.",

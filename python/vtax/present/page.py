@@ -1,0 +1,207 @@
+"""The page: what a verb found, before anything decides how it is shown.
+
+A verb returns one `Page`. `render_terminal`, `render_html` and `render_markdown` show any page, and
+none of them knows a verb. A page has a title, a sentence that says what was done, and sections in
+the order in which a reader wants them: the answer, its figures, what to know before believing it,
+the details. A section has a heading, a sentence, a table, notes and a figure; each may be missing,
+and a section without a heading continues what stands above it.
+
+Everything in a page is text when it comes here, because the verb knows how many digits are worth
+reading. A table aligns columns of numbers at the right. A cell that is good or bad says so by its
+tone, and a renderer chooses the colour; the word must say it without. A note is one line; a
+warning is what a reader must know before believing the result. A figure is the data of a plot, and
+a sentence for readers who cannot see it; a renderer that cannot draw leaves it out. A terminal
+shows what is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it.
+All text may come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+
+class Depth(StrEnum):
+    """How much room there is for a part of the page."""
+
+    BOTH = "both"
+    """It is shown everywhere."""
+    BRIEF = "brief"
+    """It is shown where there is little room, as on a terminal."""
+    FULL = "full"
+    """It is shown where there is room, as in a report."""
+
+    def fits(self, asked: Depth) -> bool:
+        """Whether a part of this depth is shown by a renderer of the depth `asked`."""
+        return self in (Depth.BOTH, asked)
+
+
+class Tone(StrEnum):
+    """What a cell's text means to its reader."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    BAD = "bad"
+    DOUBTFUL = "doubtful"
+    QUIET = "quiet"
+
+
+class Severity(StrEnum):
+    """How much a note matters."""
+
+    INFO = "info"
+    """It explains the result."""
+    WARNING = "warning"
+    """A reader must know it before believing the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that is more than its text."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    heading: str
+    depth: Depth = Depth.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text below headings; every row has a cell for each column."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(column.heading for column in self.columns)
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows without their tones."""
+        return [tuple(cell.text for cell in row) for row in self.rows]
+
+    def at(self, depth: Depth) -> Table:
+        """The table with those columns that are shown at this depth."""
+        kept = [index for index, each in enumerate(self.columns) if each.depth.fits(depth)]
+        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
+        return Table(tuple(self.columns[index] for index in kept), rows)
+
+    def is_numeric(self, index: int) -> bool:
+        """Whether the column holds numbers, which are aligned at the right."""
+        return bool(self.rows) and all(is_number(row[index].text) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line of text."""
+
+    text: str
+    severity: Severity = Severity.INFO
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure, with the words that stand beside it."""
+
+    title: str
+    meaning: str
+    alternative: str
+    """What the figure shows, for readers who cannot see it."""
+    plot: dict[str, Any]
+    """Data and layout in the form of Plotly; colours are names of CSS variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page."""
+
+    heading: str = ""
+    sentence: str = ""
+    """What the table means, or why it is empty."""
+    table: Table | None = None
+    notes: tuple[Note, ...] = ()
+    figure: Figure | None = None
+    name: str = ""
+    """Names the section in a link."""
+    depth: Depth = Depth.BOTH
+    apart: bool = False
+    """Whether a section without a heading stands apart from what is above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a verb found."""
+
+    verb: str
+    sections: tuple[Section, ...]
+    sentence: str = ""
+    """What was done. A terminal begins with it, or with the title where it is missing."""
+    title: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    """The name and value of every choice that the result depends on."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        return tuple(each.figure for each in self.sections if each.figure is not None)
+
+
+def table(headings: Iterable[str | Column], rows: Iterable[Sequence[str | Cell]]) -> Table:
+    """A table; a heading that is only text is a column of every depth."""
+    columns = (each if isinstance(each, Column) else Column(each) for each in headings)
+    cells = (tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
+    return Table(tuple(columns), tuple(cells))
+
+
+def table_section(
+    name: str,
+    heading: str,
+    sentence: str,
+    headings: Iterable[str | Column],
+    rows: Iterable[Sequence[str | Cell]],
+) -> Section:
+    """A section that is a table, with the words above it."""
+    return Section(heading, sentence, table(headings, rows), name=name)
+
+
+def at(depth: Depth, *sections: Section) -> tuple[Section, ...]:
+    """The sections, at this depth only."""
+    return tuple(replace(each, depth=depth) for each in sections)
+
+
+def filled(*sections: Section) -> tuple[Section, ...]:
+    """The sections; one whose table has no rows is only for a report."""
+    return tuple(
+        each if each.table is not None and each.table.rows else replace(each, depth=Depth.FULL)
+        for each in sections
+    )
+
+
+def drawn(figures: Iterable[Figure | None]) -> tuple[Section, ...]:
+    """A section for each figure; None is left out."""
+    return tuple(
+        Section(each.title, each.meaning, figure=each) for each in figures if each is not None
+    )
+
+
+def warnings(texts: Iterable[str]) -> tuple[Note, ...]:
+    """Notes that a reader must know."""
+    return tuple(Note(text, Severity.WARNING) for text in texts)
+
+
+def notes(texts: Iterable[str]) -> tuple[Note, ...]:
+    """Notes that explain the result."""
+    return tuple(map(Note, texts))
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell's text begins as a number does, or is missing."""
+    return text in ("", "absent") or text[0] in "0123456789+-<.\N{MIDDLE DOT}\N{MINUS SIGN}"
