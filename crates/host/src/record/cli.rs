@@ -28,14 +28,7 @@ use vtax_sys::tree::Tree;
 /// code is the recorder's; vtax says how COMMAND ended. With --in, COMMAND gets your standard input
 /// and your variables as in vtax compare.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  vtax record --every 50Mi --events default,kvm -- make test
-  vtax record --every 1ms --vm all --for 30s
-  vtax record --in lab:guests=2 --every 1ms -- gzip-like --seconds 5
-  vtax record --list
-
-Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md")]
+#[command(after_help = below_the_options())]
 pub struct RecordArguments {
     #[command(flatten)]
     within: Within,
@@ -77,6 +70,25 @@ pub struct RecordArguments {
     /// Only it and its children are counted
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vtax record --every 50Mi --events default,kvm -- make test
+  vtax record --every 1ms --vm all --for 30s
+  vtax record --in lab:guests=2 --every 1ms -- gzip-like --seconds 5
+  vtax record --list
+
+Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md
+
+Sources of events (--events; each event: vtax record --list):";
+
+/// Examples, and the sources as they are declared.
+fn below_the_options() -> String {
+    let lines = SOURCES
+        .iter()
+        .map(|source| format!("\n  {:<7} {}", source.name, source.about));
+    [EXAMPLES.to_owned()].into_iter().chain(lines).collect()
 }
 
 /// Recording in an environment, which `vtax` starts.
