@@ -67,7 +67,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/audit.py
 	.venv/bin/python bench/short_commands.py
 	.venv/bin/python bench/record.py
-	cargo bench --locked -p vtax-paging --bench translate
+	cargo bench --locked -p vtax-model --bench translate
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py

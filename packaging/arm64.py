@@ -31,7 +31,7 @@ PROGRAMS = ("vtax-agent", "vtax-host")
 TEST_PROGRAMS = (
     vtax_build.Artifact(
         "hold_counters",
-        "vtax-sys",
+        "sys",
         ("--example", "hold_counters"),
         ("-C", "target-feature=+crt-static"),
     ),

@@ -62,7 +62,7 @@ ARTIFACTS = (
     # Static: no library of a guest or of a compute node is needed.
     Artifact(
         "vtax-agent",
-        "vtax-agent",
+        "agent",
         ("--bin", "vtax-agent"),
         STATIC,
         level="demo",
@@ -79,24 +79,24 @@ ARTIFACTS = (
     ),
     Artifact(
         "vtax-dgemm",
-        "vtax-workloads",
+        "workloads",
         ("--bin", "vtax-dgemm"),
         level="demo",
         lost="workload dgemm",
     ),
     Artifact(
         "vtax-mpi-clock",
-        "vtax-workloads",
+        "workloads",
         ("--bin", "vtax-mpi-clock"),
         level="demo",
         lost="MPI's clock in vtax audit",
     ),
     # Only as a cdylib: beside an rlib it would not be optimised as a whole.
-    Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib"), lost="vtax tune"),
+    Artifact("libvtaxblas.so", "blas", ("--lib", "--crate-type", "cdylib"), lost="vtax tune"),
     # User-mode Linux is for x86 only.
     Artifact(
         "libvtax_umlfix.so",
-        "vtax-umlfix",
+        "umlfix",
         ("--lib",),
         level="demo",
         lost="environment uml",
@@ -106,7 +106,7 @@ ARTIFACTS = (
     # the QEMU that loads it, so it is never linked statically.
     Artifact(
         "libvtax_trace.so",
-        "vtax-trace",
+        "trace",
         ("--lib",),
         lost="vtax paging trace",
         machines=("x86_64",),
@@ -118,7 +118,7 @@ ARTIFACTS = (
 # in one target folder the two would undo each other's work at every turn.
 EXTENSION = Artifact(
     "lib_native.so",
-    "vtax-python",
+    "python",
     ("--lib",),
     profile="extension",
     environment=(("PYO3_NO_PYTHON", "1"), ("PYO3_BUILD_EXTENSION_MODULE", "1")),

@@ -1,4 +1,4 @@
-"""The compiled paging model (crates/vtax-python). Private: use vtax.paging."""
+"""The compiled paging model (crates/python). Private: use vtax.paging."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, final

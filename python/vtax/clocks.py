@@ -67,7 +67,7 @@ def measure(
 
 
 def time_in(answer: dict[str, object]) -> int:
-    """The time in an agent's answer to `clock` (crates/vtax-agent/PROTOCOL.md).
+    """The time in an agent's answer to `clock` (crates/agent/PROTOCOL.md).
 
     Raises VtaxError when the answer has no time.
     """

@@ -1,4 +1,4 @@
-"""The real agent, as a client of crates/vtax-agent/PROTOCOL.md sees it."""
+"""The real agent, as a client of crates/agent/PROTOCOL.md sees it."""
 
 from __future__ import annotations
 

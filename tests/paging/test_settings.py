@@ -80,7 +80,7 @@ def test_every_setting_is_an_option_and_an_argument() -> None:
 def test_the_binding_reads_the_same_settings() -> None:
     """The binding is one of the three files that an option touches; the third is the model's
     own."""
-    source = (ROOT / "crates/vtax-python/src/request.rs").read_text()
+    source = (ROOT / "crates/python/src/request.rs").read_text()
     body = source.partition("struct Settings {")[2].partition("\n}")[0]
     fields = re.findall(r"^\s+(?:pub\(crate\) )?(\w+):", body, re.MULTILINE)
     assert sorted(fields) == sorted(each.stored for each in described().values())

@@ -51,7 +51,7 @@ LAST_WORDS_S = 1.0
 SHOWN_NOISE = 300
 """How many characters to show of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
-"""Bytes of a file in one frame: the agent's limit (crates/vtax-agent/PROTOCOL.md)."""
+"""Bytes of a file in one frame: the agent's limit (crates/agent/PROTOCOL.md)."""
 
 
 def given_input(work: Path, folder: str) -> str | None:
@@ -288,7 +288,7 @@ class Agent:
         span: Span | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Send a request of crates/vtax-agent/PROTOCOL.md and wait for its answer.
+        """Send a request of crates/agent/PROTOCOL.md and wait for its answer.
 
         `watch` is called meanwhile, and returns after how many seconds to call it again; `span` is
         as in `Channel`. Raises AgentError when the agent refuses, MachineLostError once the machine

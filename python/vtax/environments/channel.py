@@ -1,4 +1,4 @@
-"""The client of crates/vtax-agent/PROTOCOL.md: one JSON object per line over a socket."""
+"""The client of crates/agent/PROTOCOL.md: one JSON object per line over a socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtax.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
 SHORT_FRAME_BYTES = 2048
-"""A longer frame would stop a serial line of UML for good (crates/vtax-agent/PROTOCOL.md)."""
+"""A longer frame would stop a serial line of UML for good (crates/agent/PROTOCOL.md)."""
 PART_PATIENCE_S = 30.0
 PART_BYTES = 900
 """Characters of a part; ASCII, of which the worst characters need two bytes when they are quoted
@@ -45,7 +45,7 @@ class ForgedAnswerError(VtaxError):
 
 
 class AgentError(VtaxError):
-    """The agent answered with an error; `kind` is as in crates/vtax-agent/PROTOCOL.md."""
+    """The agent answered with an error; `kind` is as in crates/agent/PROTOCOL.md."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind

@@ -1,7 +1,7 @@
 """`swap=SIZE` of machines that run on a kernel vtax did not boot: this one's, or one over ssh.
 
 The agent makes the swap space, and removes it when the agent ends for whatever reason
-(crates/vtax-agent/src/swap.rs). If a machine's own agent may not do that, another agent holds the
+(crates/agent/src/swap.rs). If a machine's own agent may not do that, another agent holds the
 space around the machine: `vtax-agent with-swap`.
 """
 

@@ -45,7 +45,7 @@ class Counters:
 def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
     """The counters of the guest whose QEMU is `pid`; with None, of the only guest.
 
-    `answer` is the agent's answer to `counters` (crates/vtax-agent/PROTOCOL.md).
+    `answer` is the agent's answer to `counters` (crates/agent/PROTOCOL.md).
 
     Raises VtaxError when the answer does not have exactly one such guest.
     """

@@ -2,8 +2,8 @@
 
 `vtax.paging.simulate` takes them as keyword arguments, `vtax paging simulate` as options, a sweep
 in ``[simulation]`` and as axes, and the compiled model as a mapping. Adding a setting touches three
-files: the model (``crates/vtax-paging/src/simulation/setup.rs``), its reader
-(``crates/vtax-python/src/request.rs``), and a line in `Settings`. Nothing else lists them.
+files: the model (``crates/model/src/simulation/setup.rs``), its reader
+(``crates/python/src/request.rs``), and a line in `Settings`. Nothing else lists them.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the agent said about a finished command: `run` in crates/vtax-agent/PROTOCOL.md."""
+    """What the agent said about a finished command: `run` in crates/agent/PROTOCOL.md."""
 
     wall_s: float
     tsc_ticks: int | None

@@ -204,7 +204,7 @@ impl What {
 }
 
 fn policies() -> Vec<CompletionCandidate> {
-    let names = vtax_paging::policy::registry::names();
+    let names = vtax_model::policy::registry::names();
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 

@@ -3,7 +3,7 @@
 //! Whatever is wrong with a window, the mode stays and the reason is reported. A policy that was
 //! not obeyed is reset: its conclusions rest on a mode that never came.
 
-use vtax_paging::policy::Reading;
+use vtax_model::policy::Reading;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::terminal::Error;
 

@@ -5,8 +5,8 @@
 //! come where its instructions had retired, and exits come in batches of at most the size that the
 //! policy asks for.
 
-use vtax_paging::error::ModelError;
-use vtax_paging::policy::{Policy, PolicyView, Reading};
+use vtax_model::error::ModelError;
+use vtax_model::policy::{Policy, PolicyView, Reading};
 use vtax_sys::kvm::PagingMode;
 
 /// The most calls of a policy for one window; the rest of the window is then skipped.

@@ -5,7 +5,7 @@
 //! nested paging the other mode saves at most the references to the host's tables, 20 of 24; what
 //! its exits cost is not taken off.
 
-use vtax_paging::model::machine::Costs;
+use vtax_model::model::machine::Costs;
 use vtax_sys::kvm::PagingMode;
 
 use crate::control::sensors::{Quantity, Step};
@@ -68,7 +68,7 @@ fn walks(step: &Step) -> Option<(f64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use vtax_paging::presets;
+    use vtax_model::presets;
 
     use super::*;
     use crate::control::sensors::Values;

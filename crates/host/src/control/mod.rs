@@ -1,7 +1,7 @@
 //! Control of the paging mode of a KVM host: counters in, policy, switch of the running guests.
 //!
 //! In each window the [`sensors`] are read and added up over all guests, because the mode belongs
-//! to the host. The [`drive`]r feeds a policy of `vtax-paging`, the same source that the simulation
+//! to the host. The [`drive`]r feeds a policy of `vtax-model`, the same source that the simulation
 //! runs. The [`guard`] says whether the host may be switched now. The [`host`] is asked whether a
 //! switch is possible, and is switched when the user asked for that. Whatever fails, the current
 //! mode is kept and the [`line`] of the window says why.

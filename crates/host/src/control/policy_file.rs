@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read;
 
 use serde::Deserialize;
-use vtax_paging::error::ModelError;
-use vtax_paging::model::machine::{Costs, Machine};
-use vtax_paging::policy::{Policy, registry};
-use vtax_paging::presets;
+use vtax_model::error::ModelError;
+use vtax_model::model::machine::{Costs, Machine};
+use vtax_model::policy::{Policy, registry};
+use vtax_model::presets;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::terminal::Error;
 

@@ -79,7 +79,7 @@ class EmulatedHost:
         return self._agent.facts()
 
     def counters(self) -> dict[str, Any]:
-        """KVM's counters as crates/vtax-agent/PROTOCOL.md has them."""
+        """KVM's counters as crates/agent/PROTOCOL.md has them."""
         return self._agent.request("counters", REQUEST_TIMEOUT_S)
 
     def enter(self) -> None:
