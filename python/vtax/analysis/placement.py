@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from vtax.analysis.place_advice import VCPU
 
-IDLE = 0.01
-"""Share of a fast core: a thread that uses less is not moved, as by `vtax place watch`."""
+IDLE = 0.002
+"""Share of a fast core: a thread that uses less is not worth a move."""
 _ROUNDING = 1e-6
 """In percent or cores: room and budgets are sums of fractions."""
 
