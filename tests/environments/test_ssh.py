@@ -16,7 +16,7 @@ from command_line import command, one_line, run
 from process_watch import eventually, processes_naming
 from ssh_server import SshServer, keygen
 from tested_machines import GUEST_ENVIRONMENT
-from vtax.environments import build, ssh
+from vtax.environments import build, lease, ssh
 from vtax.environments.capabilities import Files, RecordInside, RecordOutside
 from vtax.environments.machine import MachineLostError
 from vtax.environments.ssh import RemoteMachine, Ssh
@@ -124,8 +124,8 @@ def test_what_is_pushed_is_found_by_name_and_in_the_folder(
 def test_the_lease_is_renewed_while_nothing_and_while_something_runs(
     start_over: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "LEASE_S", 1)
-    monkeypatch.setattr(ssh, "RENEW_EVERY_S", 0.2)
+    monkeypatch.setattr(lease, "LEASE_S", 1)
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.2)
     machine = start_over()
     time.sleep(2.5)
     assert shell(machine, tmp_path, "sleep 2.5; echo done") == "done\n"
@@ -134,8 +134,8 @@ def test_the_lease_is_renewed_while_nothing_and_while_something_runs(
 def test_a_black_hole_is_noticed_on_both_sides(
     server: SshServer, start_over: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "LEASE_S", 3)
-    monkeypatch.setattr(ssh, "RENEW_EVERY_S", 0.5)
+    monkeypatch.setattr(lease, "LEASE_S", 3)
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.5)
     monkeypatch.setattr(ssh, "ALIVE_EVERY_S", 1)
     monkeypatch.setattr(ssh, "ALIVE_COUNT", 2)
     machine = start_over()

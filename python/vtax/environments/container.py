@@ -23,6 +23,7 @@ from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
+    MachineLike,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -40,6 +41,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.hiding import View
 from vtax.environments.host_swap import NO_SWAP, SWAPPINESS, USUAL_SWAPPINESS, HostSwap, refused
+from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
@@ -94,6 +96,21 @@ class ContainerEngine(Check):
                 "run vtax as root",
             )
         return self.ok(version.first_line)
+
+
+class ContainerMachine(Machine):
+    """A container, whose agent has a lease that is renewed."""
+
+    _renewal: Renewal | None = None
+
+    def __init__(self, environment: Container, work: Path, cpus: Sequence[int]) -> None:
+        super().__init__(environment, work, cpus)
+        self._renewal = Renewal(self._agent.renew)
+
+    def kill(self) -> None:
+        if self._renewal is not None:
+            self._renewal.end()
+        super().kill()
 
 
 @register
@@ -214,7 +231,7 @@ class Container(HostTree, link.Linked):
             line += self._memory()
         line += _bind(allocation.work, sandbox.WORK)
         line += _read_only(binaries.find("vtax-agent"), AGENT_INSIDE) + self._tree()
-        line += ["serve", "--cpus", ",".join(map(str, allocation.cpus))]
+        line += ["serve", *lease(), "--cpus", ",".join(map(str, allocation.cpus))]
         notes = [f"The memory limit is not enforced: {refused}."] if refused else []
         return Launch(
             self.swap.around(sandbox.pinned(allocation.cpus, line)),
@@ -225,6 +242,9 @@ class Container(HostTree, link.Linked):
             environment=os.environ,
             clean_up=[[program, "rm", "--force", name], self.swap.sweep()],
         )
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        return ContainerMachine(self, work, cpus)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         argv = machine.launch.argv

@@ -13,7 +13,6 @@ import secrets
 import shlex
 import shutil
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -36,15 +35,13 @@ from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
+from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
-LEASE_S = 30
-"""The agent ends itself and what it runs when no frame has come for this long."""
-RENEW_EVERY_S = 5.0
 CONNECT_S = 15
 ALIVE_EVERY_S, ALIVE_COUNT = 5, 3
 """ssh gives up a connection that is silent for the product of the two."""
@@ -185,7 +182,7 @@ class Ssh(ProcessEnvironment):
         agent = binaries.find("vtax-agent").read_bytes()
         folder = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
         cpus = self._cpus()
-        serve = ["serve", "--lease", str(LEASE_S), "--cpus", ",".join(map(str, cpus))]
+        serve = ["serve", *lease(), "--cpus", ",".join(map(str, cpus))]
         serve += ["--pids", str(self.processes or usual_processes(len(cpus)))]
         if self.memory_bytes is not None:
             serve += ["--memory", str(self.memory_bytes)]
@@ -256,20 +253,15 @@ class Ssh(ProcessEnvironment):
 class RemoteMachine(CopyingMachine):
     """A machine over ssh, whose agent has a lease that is renewed."""
 
-    _ended: threading.Event | None = None
+    _renewal: Renewal | None = None
 
     def furnish(self) -> None:
-        self._ended = threading.Event()
-        threading.Thread(target=self._renew, args=(self._ended,), daemon=True).start()
+        self._renewal = Renewal(self._agent.renew)
 
     def kill(self) -> None:
-        if self._ended is not None:
-            self._ended.set()
+        if self._renewal is not None:
+            self._renewal.end()
         super().kill()
-
-    def _renew(self, ended: threading.Event) -> None:
-        while not ended.wait(RENEW_EVERY_S):
-            self._agent.renew()
 
 
 def _bring(machine: Machine, name: str) -> str:
