@@ -23,7 +23,7 @@ from pathlib import Path
 from compare import VTAX, rounds, seconds, versions
 from short_commands import ratio
 
-from vtax import binaries
+from vtax.core import binaries
 
 WORK = ["workload", "gups", "--count", "400000000", "--mem", "1M"]
 """Work of about two seconds, in the cache."""

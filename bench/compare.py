@@ -24,15 +24,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import binaries
-from vtax.analysis.rounds import log_ratio, one_each
+from vtax.core import binaries
+from vtax.core.statistics.rounds import log_ratio, one_each
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
 from vtax.environments.machine import Machine
 from vtax.environments.uml import kernel as uml_kernel
 
-VTAX = [sys.executable, "-m", "vtax.cli.main"]
+VTAX = [sys.executable, "-m", "vtax.main"]
 SEED = 1
 
 Measure = Callable[[], float]

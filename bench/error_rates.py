@@ -21,12 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import noises  # noqa: E402
-from vtax.analysis.means import log_ratio_of_means  # noqa: E402
-from vtax.analysis.phases import changes  # noqa: E402
-from vtax.analysis.results import Control, Verdict  # noqa: E402
-from vtax.analysis.rounds import Run, log_ratio, one_each, sign_flip_p  # noqa: E402
-from vtax.analysis.statistics import Estimate  # noqa: E402
-from vtax.analysis.verdicts import ERROR, both, judge, judge_control  # noqa: E402
+from vtax.core.statistics.means import log_ratio_of_means  # noqa: E402
+from vtax.core.statistics.results import Control, Verdict  # noqa: E402
+from vtax.core.statistics.rounds import Run, log_ratio, one_each, sign_flip_p  # noqa: E402
+from vtax.core.statistics.statistics import Estimate  # noqa: E402
+from vtax.core.statistics.verdicts import ERROR, both, judge, judge_control  # noqa: E402
+from vtax.record.timeline.phases import changes  # noqa: E402
 
 PAGE = ROOT / "docs" / "statistics.md"
 TRIALS = 1000

@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import cache as user_cache
-from vtax.analysis.statistics import median_estimate
+from vtax.core import cache as user_cache
+from vtax.core.statistics.statistics import median_estimate
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/support")]
 
 from counter_page import FakeHost  # noqa: E402
-from vtax import binaries  # noqa: E402
+from vtax.core import binaries  # noqa: E402
 
 GUESTS = (1, 15, 100)
 TMPFS = Path("/dev/shm")

@@ -23,12 +23,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax.analysis.rounds import log_ratio, one_each
+from vtax.core.page.progress import Progress
+from vtax.core.statistics.rounds import log_ratio, one_each
 from vtax.environments.base import allowed_cpus
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.run import SweepOptions, sweep
 from vtax.paging.sweep.simulate import catalog, evaluate
-from vtax.present.terminal.progress import Progress
 
 DESIGN = """
 workloads = ["swim"]

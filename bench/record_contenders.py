@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from vtax import binaries
+from vtax.core import binaries
 
 MS = 1_000_000
 US = 1_000

@@ -13,7 +13,7 @@ from record_contenders import Recording, record_json, vtax_ready
 from record_verdicts import Interval, Trial, agrees, events_per_step, interval
 from record_work import SPIN, Worker, WorkError
 
-from vtax import binaries
+from vtax.core import binaries
 
 GUESTS = ("guest-port", "guest-cpuid", "guest-count")
 OVERFLOW = "on_overflow"

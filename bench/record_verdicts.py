@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vtax.analysis.statistics import Estimate, derived_seed, median_estimate
+from vtax.core.statistics.statistics import Estimate, derived_seed, median_estimate
 
 SEED = 1
 

@@ -28,7 +28,7 @@ from subprocess import check_output
 import polars as pl
 from compare import VTAX, quiet, rounds, seconds, versions
 
-from vtax.analysis.rounds import log_ratio, one_each
+from vtax.core.statistics.rounds import log_ratio, one_each
 
 RUNS = 200
 FEW = 2

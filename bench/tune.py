@@ -25,8 +25,8 @@ from statistics import median
 from compare import rounds, seconds, versions
 from short_commands import ratio
 
-from vtax import binaries
-from vtax.workloads.tuner import PEERS
+from vtax.core import binaries
+from vtax.tune.tuner import PEERS
 
 SIZE = 2000
 THREADED_SIZE = 3000

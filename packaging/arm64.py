@@ -22,9 +22,9 @@ import vtax_build
 
 sys.path.insert(0, str(vtax_build.ROOT / "python"))
 
-from vtax.binaries import ARM64
+from vtax.core.binaries import ARM64
+from vtax.core.errors import VtaxError
 from vtax.environments import packages, qemu_arm64
-from vtax.errors import VtaxError
 
 TARGET = "aarch64-unknown-linux-gnu"
 PROGRAMS = ("vtax-agent", "vtax-host")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vtax.cli.declared import PAGES, with_tables
+from vtax.core.command.declared import PAGES, with_tables
 
 for name in PAGES:
     page = Path(__file__).resolve().parent.parent / "docs" / name

@@ -14,11 +14,11 @@ import pytest
 
 from arm64_machine import Arm64, reuse_packages, started
 from command_line import ROOT
-from vtax import cache
+from vtax.core import cache
+from vtax.core.errors import VtaxError
 from vtax.environments import qemu_arm64
 from vtax.environments.initramfs import newc
 from vtax.environments.packages import ARM64, fetch
-from vtax.errors import VtaxError
 
 pytestmark = pytest.mark.soak
 
@@ -34,7 +34,7 @@ LEFT_OUT = ("plotly/package_data/datasets", "plotly/labextension")
 SPEC = "qemu-arm64:icount=off,mem=4G"
 PYTHON_TIMEOUT_S = 300.0
 """One command of vtax takes 10 to 70 s in the emulated machine."""
-CALL = "import sys; sys.argv[0] = 'vtax'; from vtax.cli.main import main; main()"
+CALL = "import sys; sys.argv[0] = 'vtax'; from vtax.main import main; main()"
 AARCH64 = b"\xb7\x00"
 """`e_machine` of ELF, at offset 18."""
 

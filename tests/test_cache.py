@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vtax import cache
-from vtax.errors import VtaxError
+from vtax.core import cache
+from vtax.core.errors import VtaxError
 
 
 def homeless() -> Path:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tested_machines import REAL
-from vtax.clocks import RoundTrip, Skew, estimate, measure, time_in
+from vtax.core.clocks import RoundTrip, Skew, estimate, measure, time_in
+from vtax.core.errors import VtaxError
 from vtax.environments.base import Environment
 from vtax.environments.machine import Machine
-from vtax.errors import VtaxError
 
 DELAY = st.integers(0, 10**9)
 

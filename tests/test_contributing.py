@@ -34,7 +34,7 @@ def files(path: str) -> list[Path]:
 
 
 def is_path(word: str) -> bool:
-    return "/" in word or word == "pyproject.toml"
+    return "/" in word or word.endswith((".py", ".toml"))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
@@ -127,6 +127,11 @@ VERB = '''\
 def hello() -> None:
     """Say hello."""
     print("hello, world")
+
+
+def add(app):
+    """Make it a verb of `app`."""
+    app.command()(hello)
 '''
 
 
@@ -182,7 +187,7 @@ class Copy:
         return done.stdout
 
     def vtax(self, *argv: str) -> str:
-        return self.python("-m", "vtax.cli.main", *argv)
+        return self.python("-m", "vtax.main", *argv)
 
 
 @pytest.fixture
@@ -199,12 +204,12 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
     )
     copy.insert(native, "offers: ClassVar[Mapping[type[Capability], str]] = {", 'Shout: "native",')
     copy.insert(native, "counting(machine)", ", Shout(lambda: 42.0)")
-    copy.add("runner/instruments/shouting.py", INSTRUMENT)
-    registry = "runner/instruments/__init__.py"
+    copy.add("core/runner/instruments/shouting.py", INSTRUMENT)
+    registry = "core/runner/instruments/__init__.py"
     copy.insert(
         registry,
-        "from vtax.errors import MisuseError\n",
-        "from vtax.runner.instruments.shouting import Shouting\n",
+        "from vtax.core.errors import MisuseError\n",
+        "from vtax.core.runner.instruments.shouting import Shouting\n",
     )
     copy.insert(
         registry,
@@ -217,7 +222,9 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
     loud = {each["median"] for each in done["results"] if each["metric"] == "loudness"}
     assert loud == {42.0}
     assert "shouting" in copy.vtax("compare", "--help")
-    made = copy.python("-c", "from vtax.cli.declared import tables; print(*tables().values())")
+    made = copy.python(
+        "-c", "from vtax.core.command.declared import tables; print(*tables().values())"
+    )
     assert "| `shout` | it can shout | `native` |" in made
     assert "| `shouting` | How loud the machine was | `shout` | `--with shouting` |" in made
 
@@ -237,8 +244,8 @@ def test_a_study(copy: Copy) -> None:
 
 
 def test_a_verb(copy: Copy) -> None:
-    copy.add("cli/hello.py", VERB)
-    line = "from vtax.cli import hello; app.command()(hello.hello)\n"
-    copy.insert("cli/app.py", "app.command()(doctor.doctor)\n", line)
+    """A folder and one line."""
+    copy.add("hello/verb.py", VERB)
+    copy.insert("verbs.py", '    "doctor",\n', '    "hello",\n')
     assert copy.vtax("hello") == "hello, world\n"
     assert "Say hello." in copy.vtax("--help")

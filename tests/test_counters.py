@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from command_line import SOURCE
-from vtax import binaries
+from vtax.core import binaries
 from vtax.counters import counters, include_folder
 
 PROGRAM = r"""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax import binaries, elf
+from vtax.core import binaries, elf
 
 
 def made(machine: int, loader: bytes = b"", *, bits: int = 64, order: str = "<") -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.foreign_json import LARGEST_INTEGER, SMALLEST_INTEGER, parse, parse_object
+from vtax.core.foreign_json import LARGEST_INTEGER, SMALLEST_INTEGER, parse, parse_object
 
 SOURCE = Path(__file__).parents[1] / "python/vtax"
 

@@ -21,7 +21,7 @@ import pytest
 import typer
 
 from command_line import ROOT
-from vtax.cli.app import app
+from vtax.verbs import app
 
 PROGRAMS = (
     "vtax-agent", "vtax-host", "vtax-dgemm", "vtax-mpi-clock",
@@ -367,7 +367,7 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
     with zipfile.ZipFile(wheel) as archive_:
         members = archive_.namelist()
         entry = next(name for name in members if name.endswith("/entry_points.txt"))
-        assert "vtax=vtax.cli.main:main" in archive_.read(entry).decode()
+        assert "vtax=vtax.main:main" in archive_.read(entry).decode()
     assert {f"vtax/_bin/{name}" for name in PROGRAMS} <= set(members)
     # There is one extension, for the stable ABI: a wheel built with one Python serves later ones.
     extensions = [name for name in members if name.endswith(".so") and "/_bin/" not in name]
@@ -390,7 +390,11 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
     assert b"ld-linux" not in agent.read_bytes()[:4096]
     # The command of that name is replaced by the agent.
     called = python(
-        environment, "-P", "-c", "from vtax.binaries import run_agent; run_agent()", "--version"
+        environment,
+        "-P",
+        "-c",
+        "from vtax.core.binaries import run_agent; run_agent()",
+        "--version",
     )
     assert called.startswith("vtax-agent ")
     version = "import vtax, vtax._native; print(vtax.__version__ == vtax._native.version())"

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import vtax.paging
-from vtax import binaries
-from vtax.doctor.model import Check
+from vtax.core import binaries
+from vtax.core.checks.model import Check
 from vtax.environments.base import Launch
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.capabilities import RecordOutside
@@ -154,7 +154,7 @@ def package(folder: Path, name: str, entries: str, **modules: str) -> None:
 
 def vtax(folder: Path, *argv: str) -> Any:
     return subprocess.run(
-        [sys.executable, "-m", "vtax.cli.main", *argv],
+        [sys.executable, "-m", "vtax.main", *argv],
         env=os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{folder}", "COLUMNS": "100"},
         cwd=folder,
         capture_output=True,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vtax.core.errors import MisuseError
+from vtax.core.specs import Spec, parse_spec
 from vtax.environments import build
-from vtax.errors import MisuseError
-from vtax.specs import Spec, parse_spec
 
 WORD = st.text("abcdefghij0123456789_", min_size=1, max_size=8)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.errors import MisuseError
-from vtax.units import (
+from vtax.core.errors import MisuseError
+from vtax.core.units import (
     format_bytes,
     format_seconds,
     format_si,

@@ -68,7 +68,7 @@ class Outcome:
     def switches(self, index: int) -> dict[str, bytes | list[str]]: ...
 
 class _Mode(Protocol):
-    """vtax.paging.modes.Mode: read by the names of its attributes."""
+    """vtax.paging.mode.Mode: read by the names of its attributes."""
 
     @property
     def name(self) -> str: ...

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import order_data
-from vtax.analysis.audit import Beside, Interruption, Observed, Timed, card
-from vtax.analysis.order_drift import order_drift
-from vtax.clocks import Skew
-from vtax.formats.model import AuditCard, AuditCheck
-from vtax.formats.model import AuditVerdict as Verdict
+from vtax.audit.analysis import Beside, Interruption, Observed, Timed, card
+from vtax.audit.order_drift import order_drift
+from vtax.core.clocks import Skew
+from vtax.core.formats.model import AuditCard, AuditCheck
+from vtax.core.formats.model import AuditVerdict as Verdict
 
 GOOD: dict[str, Any] = {
     "clocks": {

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from comparison_data import CONTROL, NATIVE, STEADY, UML, kinds, only, record, sample, values
-from vtax.analysis.clocks import seconds, shortest_duration_s
-from vtax.analysis.compare import compare
-from vtax.formats.model import Clock, Sample
+from vtax.compare.analysis import compare
+from vtax.core.formats.model import Clock, Sample
+from vtax.core.statistics.clocks import seconds, shortest_duration_s
 
 HZ = 2e9
 

@@ -24,13 +24,13 @@ from comparison_data import (
     sample,
     values,
 )
-from vtax.analysis.compare import compare, to_json
-from vtax.analysis.results import Verdict
-from vtax.formats.model import Better, Failure
-from vtax.present.format import significant
-from vtax.present.html.comparison import render
-from vtax.present.terminal.comparison import render_table
-from vtax.present.terminal.tables import plain
+from vtax.compare.analysis import compare, to_json
+from vtax.compare.html import render
+from vtax.compare.terminal import render_table
+from vtax.core.formats.model import Better, Failure
+from vtax.core.page.format import significant
+from vtax.core.page.tables import plain
+from vtax.core.statistics.results import Verdict
 
 
 def test_twice_the_time_is_half_the_performance() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vtax.analysis.cpu_wall import cpu_wall
+from vtax.core.statistics.cpu_wall import cpu_wall
 
 
 def test_equation_1_and_inversions() -> None:

@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
-from vtax.analysis.cputune import cputune
-from vtax.formats.plan import PlannedThread
+from vtax.place.cputune import cputune
+from vtax.place.plan import PlannedThread
 
 
 def thread(name: str, role: str, cpus: str) -> PlannedThread:

@@ -19,14 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comparison_data import CONTROL, NATIVE, UML, record, sample, values
-from vtax.analysis.compare import compare, to_json
-from vtax.analysis.results import Comparison
-from vtax.errors import VtaxError
-from vtax.formats.samples import checked
-from vtax.present.html.comparison import write_report
-from vtax.present.terminal.comparison import render_table
-from vtax.present.terminal.tables import plain
-from vtax.units import LEAST_QUANTITY, MOST_QUANTITY
+from vtax.compare.analysis import compare, to_json
+from vtax.compare.html import write_report
+from vtax.compare.terminal import render_table
+from vtax.core.errors import VtaxError
+from vtax.core.formats.samples import checked
+from vtax.core.page.tables import plain
+from vtax.core.statistics.results import Comparison
+from vtax.core.units import LEAST_QUANTITY, MOST_QUANTITY
 from vtax.workloads.base import Metric
 from vtax.workloads.one_unit import OneUnit
 

@@ -19,10 +19,10 @@ from comparison_data import (
     record,
     values,
 )
-from vtax.analysis.compare import compare
-from vtax.analysis.flags import cpu_count
-from vtax.analysis.results import Comparison, Control
-from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict, Failure
+from vtax.compare.analysis import compare
+from vtax.compare.flags import cpu_count
+from vtax.core.formats.model import AuditCard, AuditCheck, AuditVerdict, Failure
+from vtax.core.statistics.results import Comparison, Control
 
 
 def test_a_quiet_run_has_no_flags() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
-from vtax.analysis.host_advice import Advised, HostAdvice, HostThread
-from vtax.analysis.host_cores import Cores, HostCores
-from vtax.analysis.place_advice import Sensitivity
+from vtax.place.host_advice import Advised, HostAdvice, HostThread
+from vtax.place.host_cores import Cores, HostCores
+from vtax.place.sensitivity import Sensitivity
 
 
 def by_tid(found: HostAdvice, tid: int) -> Advised:

@@ -7,14 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from place_hosts import ALIKE, HYBRID, PAIR
-from vtax.analysis.host_cores import Cores, HostCores
-from vtax.analysis.interrupt_advice import (
-    AdvisedInterrupt,
-    HostInterrupt,
-    interrupt_advice,
-    planned,
-)
-from vtax.formats.plan import PlannedInterrupt
+from vtax.place.host_cores import Cores, HostCores
+from vtax.place.interrupt_advice import AdvisedInterrupt, HostInterrupt, interrupt_advice, planned
+from vtax.place.plan import PlannedInterrupt
 
 NODES = HostCores(HYBRID.classes, {cpu: cpu % 2 for cpu in range(8)}, "named")
 APART = HostCores(HYBRID.classes, {cpu: cpu // 4 for cpu in range(8)}, "named")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recording_data
-from vtax.analysis.arrow_stream import END, whole_messages
-from vtax.analysis.intervals import CPI, axis_of, load, load_all, merged, rates, select, series
-from vtax.analysis.ways import By, Per
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.recorder.arrow_stream import END, whole_messages
+from vtax.core.recorder.intervals import CPI, axis_of, load, load_all, merged, rates, select, series
+from vtax.core.recorder.ways import By, Per
 
 
 def written(folder: Path, **changes: pl.Expr) -> Path:

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from comparison_data import CONTROL, NATIVE, UML, kinds, record, run, values
-from vtax.analysis.coarse import resolution
-from vtax.analysis.compare import compare, to_json
-from vtax.analysis.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
-from vtax.analysis.results import Verdict
-from vtax.analysis.rounds import log_ratio, one_each
-from vtax.formats.model import Better
-from vtax.present import verdicts
-from vtax.present.terminal.comparison import render_table
+from vtax.compare import verdicts
+from vtax.compare.analysis import compare, to_json
+from vtax.compare.terminal import render_table
+from vtax.core.formats.model import Better
+from vtax.core.statistics.coarse import resolution
+from vtax.core.statistics.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
+from vtax.core.statistics.results import Verdict
+from vtax.core.statistics.rounds import log_ratio, one_each
 
 TRIALS = 300
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.analysis.memory import RESERVED, Measured, SizedRun, Used, compared, environment, used
+from vtax.memory.analysis import RESERVED, Measured, SizedRun, Used, compared, environment, used
 
 MIB = 1 << 20
 

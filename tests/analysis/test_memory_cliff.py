@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.analysis.memory_cliff import Curve, Run, differences, find, permutation_p
+from vtax.memory.cliff import Curve, Run, differences, find, permutation_p
 
 SIZES = range(100, 2100, 100)
 

@@ -17,8 +17,8 @@ ANALYSED = r"""
 import random, re, sys
 from pathlib import Path
 from comparison_data import CONTROL, NATIVE, UML, record, values
-from vtax.analysis.compare import compare
-from vtax.present.html.comparison import write_report
+from vtax.compare.analysis import compare
+from vtax.compare.html import write_report
 
 drawn, samples = random.Random(1), []
 labels = [each.label for each in (NATIVE, CONTROL, UML)[: int(sys.argv[2])]]

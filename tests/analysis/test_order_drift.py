@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from order_data import SIZES, observations
-from vtax.analysis.order_drift import Contrast, Order, Verdict, order_drift
+from vtax.audit.order_drift import Contrast, Order, Verdict, order_drift
 
 
 def test_the_guests_drift_is_gone_after_a_reboot() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from noises import wandering_counts
 from recording_data import Floats, ar1
-from vtax.analysis.intervals import Event
-from vtax.analysis.phases import FALSE_RATE, MIN_BINS, candidates, changes, penalty, phases
-from vtax.analysis.timeline import Line, Timeline
-from vtax.analysis.ways import Axis, Per
+from vtax.core.recorder.intervals import Event
+from vtax.core.recorder.ways import Axis, Per
+from vtax.record.timeline.analysis import Line, Timeline
+from vtax.record.timeline.phases import FALSE_RATE, MIN_BINS, candidates, changes, penalty, phases
 
 Noise = Callable[[np.random.Generator, int, int], Floats]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import place_data
 from place_data import PAPER, runs
-from vtax.analysis import place
-from vtax.analysis.place import NOT_HONOURED, SATURATED, SpeedRun
-from vtax.formats.place import PlaceLoad
+from vtax.place import analysis as place
+from vtax.place.analysis import NOT_HONOURED, SATURATED, SpeedRun
+from vtax.place.record import PlaceLoad
 
 
 def one(found: list[SpeedRun]) -> PlaceLoad:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import place_data
-from vtax.analysis import place_advice, place_hypothesis
-from vtax.analysis.place_advice import Sensitivity, Thread, advise, by_predictor, measured
-from vtax.analysis.place_hypothesis import LEAST_PAIRS, fit, predicted, spearman
-from vtax.formats.place import Predictor
+from vtax.place import hypothesis as place_hypothesis
+from vtax.place import sensitivity as place_advice
+from vtax.place.hypothesis import LEAST_PAIRS, fit, predicted, spearman
+from vtax.place.record import Predictor
+from vtax.place.sensitivity import Sensitivity, Thread, advise, by_predictor, measured
 
 THREAD = Thread(1, 2, "vhost-1", "vhost", "web")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.analysis.placement import Constraints, CoreClass, Place, PlacementPlan, Thread, plan
+from vtax.place.placement import Constraints, CoreClass, Place, PlacementPlan, Thread, plan
 
 P, E = Place("P", 0), Place("E", 0)
 FAST = CoreClass("P", 1.0, {0: 4})

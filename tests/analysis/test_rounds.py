@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from noises import NOISES, Noise, disturbed, drift, lognormal, runs
-from vtax.analysis.coarse import resolution
-from vtax.analysis.results import Verdict
-from vtax.analysis.rounds import TRIMMED_FROM, Run, log_ratio
-from vtax.analysis.statistics import Estimate, student_t
-from vtax.analysis.verdicts import judge
+from vtax.core.statistics.coarse import resolution
+from vtax.core.statistics.results import Verdict
+from vtax.core.statistics.rounds import TRIMMED_FROM, Run, log_ratio
+from vtax.core.statistics.statistics import Estimate, student_t
+from vtax.core.statistics.verdicts import judge
 
 
 def one_pair(

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from vtax.analysis.repetitions import MOST, repetitions_needed
-from vtax.analysis.results import Control, Verdict
-from vtax.analysis.statistics import (
+from vtax.compare.repetitions import MOST, repetitions_needed
+from vtax.core.errors import MisuseError
+from vtax.core.statistics.results import Control, Verdict
+from vtax.core.statistics.statistics import (
     Estimate,
     derived_seed,
     describe,
@@ -23,14 +24,13 @@ from vtax.analysis.statistics import (
     student_t,
     trend,
 )
-from vtax.analysis.verdicts import (
+from vtax.core.statistics.verdicts import (
     EQUIVALENCE_CONFIDENCE,
     edge,
     judge,
     judge_control,
     smallest_detectable,
 )
-from vtax.errors import MisuseError
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 

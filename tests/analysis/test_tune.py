@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 import tune_data
 from tune_data import MARGIN, SPECS, measured, noise
-from vtax.analysis.statistics import from_interval
-from vtax.analysis.tune import (
+from vtax.core.statistics.statistics import from_interval
+from vtax.tune.analysis import (
     MATTERS,
     OPEN,
     VARIABILITY,
@@ -24,7 +24,7 @@ from vtax.analysis.tune import (
     transfers,
     usual_edge,
 )
-from vtax.formats.tuning import CacheEdge, Probe, Probed, Rated, Tuned
+from vtax.tune.tuning import CacheEdge, Probe, Probed, Rated, Tuned
 
 NATIVE, UML, TCG = SPECS
 

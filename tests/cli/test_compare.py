@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from command_line import one_line, vtax
 from recording import obstacle, sums_agree
 from tested_machines import checked
-from vtax.formats.folder import load
+from vtax.core.formats.folder import load
 from vtax.workloads.hpcc_metrics import described
 
 GUESTS = ("uml:mem=512M", "qemu:accel=tcg,mem=512M")

@@ -17,19 +17,19 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.analysis.autocorrelation import effective_sizes, weighed
-from vtax.analysis.conditioning import conditioned
-from vtax.analysis.correlation import (
+from vtax.core.command.variadic import _repeated
+from vtax.core.recorder.intervals import Event, Recording
+from vtax.core.recorder.ways import By, Detrend, Method, Per
+from vtax.record.correlate.analysis import (
     Matrix,
     correlate,
     correlations,
     difference,
     never_together,
 )
-from vtax.analysis.discoveries import adjusted
-from vtax.analysis.intervals import Event, Recording
-from vtax.analysis.ways import By, Detrend, Method, Per
-from vtax.cli.variadic import _repeated
+from vtax.record.correlate.autocorrelation import effective_sizes, weighed
+from vtax.record.correlate.conditioning import conditioned
+from vtax.record.correlate.discoveries import adjusted
 
 ALPHA = 0.05
 

@@ -14,8 +14,8 @@ import pytest
 
 from command_line import ROOT, vtax
 from tested_machines import checked
-from vtax import binaries
-from vtax.cli.declared import (
+from vtax.core import binaries
+from vtax.core.command.declared import (
     PAGES,
     complete_events,
     complete_instrument,
@@ -23,6 +23,9 @@ from vtax.cli.declared import (
     tables,
     with_tables,
 )
+from vtax.core.errors import MisuseError
+from vtax.core.recorder import sources
+from vtax.core.runner.instruments import INSTRUMENTS, chosen, usable
 from vtax.doctor.checks import purposes, registered
 from vtax.environments import build, registry
 from vtax.environments.base import BUILT_IN, allowed_cpus, offering, require
@@ -35,9 +38,6 @@ from vtax.environments.capabilities import (
     RecordInside,
     Switch,
 )
-from vtax.errors import MisuseError
-from vtax.record import sources
-from vtax.runner.instruments import INSTRUMENTS, chosen, usable
 
 PACKAGES = {"": ROOT / "python/vtax", "studies/": ROOT / "studies/src/vtax_studies"}
 FILES = {
@@ -48,15 +48,16 @@ FILES = {
 """The modules of vtax and, beside it, of the studies."""
 
 ALLOWED = {
-    "present/pages/timeline.py": "`container` is a frame of reference in plotly",
-    "present/summary.py": "names of hypervisors in vtax-agent's facts",
+    "verbs.py": "`lab` is a verb too",
+    "record/timeline/page.py": "`container` is a frame of reference in plotly",
+    "compare/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
     "studies/asymmetric_cores/setup.py": "a study names environments as a user does",
     "studies/atlas/setup.py": "a study names environments as a user does",
     "studies/hpcc/setup.py": "a study names environments as a user does",
-    "cli/paging_trace.py": "`qemu` is a field of its JSON: which QEMU",
-    "cli/paging_sweep.py": "`native` is a paging mode of the model",
-    "present/pages/sweep.py": "`native` is a paging mode of the model",
+    "paging/trace/verb.py": "`qemu` is a field of its JSON: which QEMU",
+    "paging/sweep/verb.py": "`native` is a paging mode of the model",
+    "paging/sweep/page.py": "`native` is a paging mode of the model",
 }
 ORDINARY = {"container"}
 """Words that have other meanings too; as specs with options they are found."""

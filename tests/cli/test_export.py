@@ -15,9 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.analysis.intervals import Event, Recording, load, select
-from vtax.analysis.ways import Per
-from vtax.present.export.perfetto import MONOTONIC, write_trace
+from vtax.core.recorder.intervals import Event, Recording, load, select
+from vtax.core.recorder.ways import Per
+from vtax.record.export.perfetto import MONOTONIC, write_trace
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_files_are_written_and_said(runs: Path) -> None:
 
 
 def test_csv_leaves_empty_what_was_not_measured(recording: Recording, tmp_path: Path) -> None:
-    from vtax.present.export.csv import write_csv
+    from vtax.record.export.csv import write_csv
 
     write_csv(recording, select(recording.events, "kvm.exits"), tmp_path / "x.csv")
     assert pl.read_csv(tmp_path / "x.csv")["kvm.exits"].null_count() == 2

@@ -16,7 +16,7 @@ import pytest
 from command_line import command, one_line, run
 from process_watch import descendants, ended, eventually, processes_naming
 from tested_machines import checked
-from vtax.formats.folder import load
+from vtax.core.formats.folder import load
 
 pytestmark = pytest.mark.slow
 
@@ -303,10 +303,10 @@ def test_hpcc_failing_its_own_check_fails_loudly(
     if not shutil.which("hpcc"):
         pytest.skip("hpcc is not installed")
     from vtax import workloads
+    from vtax.core.errors import VtaxError
+    from vtax.core.formats.exchange import Exchange
     from vtax.environments import build
     from vtax.environments.machine import Machine
-    from vtax.errors import VtaxError
-    from vtax.formats.exchange import Exchange
     from vtax.workloads.base import MachineShape
 
     workload = workloads.parse(("hpcc", "--preset", "tiny", "-np", "1"), ())

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from command_line import vtax
-from vtax import binaries
+from vtax.core import binaries
 
 FORWARDED = (
     ("record",),
@@ -51,7 +51,7 @@ def test_each_is_among_the_verbs_of_its_group(verb: tuple[str, ...]) -> None:
     ],
 )
 def test_words_are_completed(words: tuple[str, ...], expected: set[str]) -> None:
-    line = [sys.executable, "-m", "vtax.cli.main"]
+    line = [sys.executable, "-m", "vtax.main"]
     environment = {
         **os.environ,
         "_VTAX_COMPLETE": "complete_bash",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from command_line import SOURCE, command, one_line, vtax
 from recording import obstacle
 from tested_machines import CONTAINED, checked
-from vtax.cli.standard_input import LIMIT_BYTES, SILENT
+from vtax.core.command.standard_input import LIMIT_BYTES, SILENT
 from vtax.workloads.variables import OWN, PREFIXES, SESSION, is_secret, user_variables
 
 GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", *CONTAINED)

@@ -14,8 +14,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import command, one_line, vtax
 from tested_machines import checked
-from vtax.formats.model import ComparisonRecord
-from vtax.formats.records import read
+from vtax.core.formats.model import ComparisonRecord
+from vtax.core.formats.records import read
 
 SEEN = """
 id -u; cat /sys/module/kvm_amd/parameters/npt; test -c /dev/kvm && echo kvm; pwd
@@ -89,7 +89,7 @@ def test_a_guest_is_compared_under_its_kvm(tmp_path: Path, soak: bool) -> None:
     checked("lab")
     runs = str(tmp_path / "runs")
     inner = ["compare", "--in", "qemu:accel=kvm,mem=256M", "--reps", "2", "--no-control"]
-    program = [sys.executable, "-m", "vtax.cli.main", *inner, "--out", runs, "--", "true"]
+    program = [sys.executable, "-m", "vtax.main", *inner, "--out", runs, "--", "true"]
     shared = ("--share", sys.base_prefix) if sys.base_prefix != "/usr" else ()
     done = vtax("lab", *shared, "--out", runs, "--", *program)
     assert done.returncode == 0, done.stderr

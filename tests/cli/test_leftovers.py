@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from command_line import SOURCE, vtax
+from vtax.core.errors import VtaxError
+from vtax.core.formats.scratch import LOCK
 from vtax.environments import traced_qemu
 from vtax.environments.lab.environment import Lab
-from vtax.errors import VtaxError
-from vtax.formats.scratch import LOCK
 
 PATIENCE_S = 300.0
 """Time for an emulated guest to begin, on a busy machine."""
@@ -43,7 +43,7 @@ def test_a_killed_verb_leaves_nothing_that_is_not_removed(verb: str, tmp_path: P
     place.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(place)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "vtax.cli.main", *VERBS[verb]],
+        [sys.executable, "-m", "vtax.main", *VERBS[verb]],
         cwd=tmp_path,
         env=environment,
         stdin=subprocess.DEVNULL,

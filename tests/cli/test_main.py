@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from command_line import SOURCE
-from vtax.formats.folder import load
+from vtax.core.formats.folder import load
 
-VTAX = [sys.executable, "-m", "vtax.cli.main"]
+VTAX = [sys.executable, "-m", "vtax.main"]
 QUICK = ("compare", "-q", "--reps", "1", "--no-warm-up", "--no-control")
 
 
@@ -148,6 +148,6 @@ def test_a_full_output_is_one_line(tmp_path: Path) -> None:
 def test_help_and_completion_load_nothing_slow() -> None:
     """Every command pays for these modules before its own imports."""
     slow = {"dask", "numpy", "plotly", "polars", "pydantic", "rich", "scipy", "vtax._native"}
-    code = f"import sys, vtax.cli.app; print(sorted({slow!r} & set(sys.modules)))"
+    code = f"import sys, vtax.verbs; print(sorted({slow!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

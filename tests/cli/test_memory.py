@@ -14,8 +14,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import one_line, vtax
 from tested_machines import checked
-from vtax.formats.memory import MemoryRecord
-from vtax.formats.records import read
+from vtax.core.formats.records import read
+from vtax.memory.record import MemoryRecord
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may limit memory here")

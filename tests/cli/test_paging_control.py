@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import vtax
 from counter_page import FakeHost
-from vtax import binaries
+from vtax.core import binaries
 
 NAIVE = """\
 policy = "naive"

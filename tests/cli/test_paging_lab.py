@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from vtax.analysis.paging_modes import PagingModes, Run
+from vtax.core.errors import VtaxError
+from vtax.core.page.render_terminal import parts
+from vtax.core.page.tables import UNFOLDED, plain
 from vtax.environments.kvm_counters import REPORTED as COUNTERS
 from vtax.environments.lab.emulator import shadow_obstacle
 from vtax.environments.lab.environment import Lab
-from vtax.errors import VtaxError
-from vtax.present.pages import paging_modes as table
-from vtax.present.render_terminal import parts
-from vtax.present.terminal.tables import UNFOLDED, plain
-from vtax.runner.paging_modes import order
+from vtax.paging.lab import page as table
+from vtax.paging.lab.analysis import PagingModes, Run
+from vtax.paging.lab.campaign import order
 from vtax.workloads.builtin import builtin_workloads
 
 
 def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "vtax.cli.main", "paging", "lab", *words]
+    line = [sys.executable, "-m", "vtax.main", "paging", "lab", *words]
     return subprocess.run(line, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 

@@ -12,9 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import vtax
 from paging_support import WORKLOAD, champsim_trace
-from vtax.cli.app import app
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.paging import modes
+from vtax.verbs import app
 
 KEYS = [
     "mode",

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def vtax(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vtax.cli.main", "paging", "sweep", *argv]
+    command = [sys.executable, "-m", "vtax.main", "paging", "sweep", *argv]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from paging_switch_lab import Background, Checked, SharedLab, mode, oopses, qemus, shell, started
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import VtaxError
 from vtax.environments.lab.host import EmulatedHost
-from vtax.errors import VtaxError
 
 pytestmark = pytest.mark.slow
 
@@ -231,7 +231,7 @@ def test_the_mode_that_is_on_already_needs_nothing(shared: SharedLab) -> None:
 
 def test_where_there_is_no_kvm_one_line_says_so(tmp_path: Path) -> None:
     """This machine's own KVM, if it has one, is not touched: nothing runs in it."""
-    line = [sys.executable, "-m", "vtax.cli.main", "paging", "switch", "--to", "shadow"]
+    line = [sys.executable, "-m", "vtax.main", "paging", "switch", "--to", "shadow"]
     line += ["--dry-run", "--state-dir", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode == 0:

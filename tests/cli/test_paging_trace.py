@@ -17,8 +17,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from command_line import SOURCE, command, one_line, vtax
+from vtax.core.errors import VtaxError
 from vtax.environments import packages, traced_qemu
-from vtax.errors import VtaxError
 from vtrace import ENTRY, FAULT, PRESENT, WRITTEN, Block, blocks
 
 ROUNDS = 30_000

@@ -20,11 +20,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import one_line, vtax
 from place_hosts import predictor, threads
-from vtax.analysis.host_advice import HostThread
-from vtax.analysis.interrupt_advice import HostInterrupt
-from vtax.cli import place_advise
-from vtax.formats.plan import PlannedInterrupt, cpu_list, cpu_numbers, read
+from vtax.place import advise as place_advise
 from vtax.place.energy import Drawn
+from vtax.place.host_advice import HostThread
+from vtax.place.interrupt_advice import HostInterrupt
+from vtax.place.plan import PlannedInterrupt, cpu_list, cpu_numbers, read
 from vtax.place.threads import Look
 
 FRAME = bytes(6 * [0xFF]) + bytes(6 * [2]) + b"\x88\xb5" + bytes(500)
@@ -61,7 +61,7 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
         (("advise", "--like", "http"), "no run of 'vtax place measure' is in runs"),
         (("advise", "--like", "http", "--predictor", "p"), "both --like and --predictor"),
         (("apply",), "not provided: --plan"),
-        (("apply", "--undo", "--plan", "a"), "cannot be used with '--undo'"),
+        (("apply", "--undo", "--plan", "a"), "'--undo' cannot be used with"),
         (("watch", "--from", "none"), "none/run.json: No such file"),
     ],
 )

@@ -18,9 +18,9 @@ from syrupy.assertion import SnapshotAssertion
 from command_line import SOURCE, command, one_line, vtax, without_root
 from process_watch import descendants, ended, eventually, processes_naming
 from tested_machines import checked
-from vtax.cli.place_measure import _complete_load
-from vtax.formats.place import PlaceRecord
-from vtax.formats.records import read
+from vtax.core.formats.records import read
+from vtax.place.measure import _complete_load
+from vtax.place.record import PlaceRecord
 
 SPEC = "uml:net=vde"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")

@@ -15,15 +15,15 @@ import pytest
 
 from process_watch import descendants, ended, eventually, processes_naming
 from recording import await_bytes, described, environment, line, obstacle, started, sums_agree
-from vtax import binaries
-from vtax.analysis.intervals import load
-from vtax.cli.record import _show
+from vtax.core import binaries
+from vtax.core.errors import MisuseError
+from vtax.core.formats.folder import read_record
+from vtax.core.formats.model import RecordingRecord
+from vtax.core.recorder.intervals import load
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.recorder.recorder import Recorder, failure
 from vtax.environments.base import allowed_cpus, usual_processes
-from vtax.errors import MisuseError
-from vtax.formats.folder import read_record
-from vtax.formats.model import RecordingRecord
-from vtax.record.options import RecordOptions, Target
-from vtax.record.recorder import Recorder, failure
+from vtax.record.verb import _show
 from vtax.workloads import builtin
 
 NOBODY = 65534

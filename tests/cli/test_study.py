@@ -14,9 +14,9 @@ from syrupy.assertion import SnapshotAssertion
 import study_data
 from command_line import ROOT
 from command_line import vtax as whole_command
-from vtax import plugins
-from vtax.cli import study
-from vtax.errors import VtaxError
+from vtax.core import plugins
+from vtax.core.errors import VtaxError
+from vtax.study import verb as study
 from vtax_studies.dav2m import STUDY
 from vtax_studies.dav2m.setup import FIGURES
 from vtax_studies.driver import made

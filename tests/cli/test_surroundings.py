@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import SOURCE, command, one_line, run
-from vtax.cli import streams
-from vtax.formats.folder import load
+from vtax.core.command import streams
+from vtax.core.formats.folder import load
 
 ENCODINGS = ("ascii", "latin-1", "iso8859-15", "cp1252", "koi8-r", "euc-jp", "utf-8")
 QUICK = ("compare", "--in", "native", "--baseline", "none", "--no-control", "--no-warm-up")

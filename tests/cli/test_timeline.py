@@ -15,12 +15,12 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.analysis.cpi import cpi_per_layer
-from vtax.analysis.intervals import CPI, Event, Recording, load, select
-from vtax.analysis.timeline import apportioned, timeline
-from vtax.analysis.ways import Axis, By, Per
-from vtax.errors import MisuseError
-from vtax.present.pages.timeline import sketch
+from vtax.core.errors import MisuseError
+from vtax.core.recorder.intervals import CPI, Event, Recording, load, select
+from vtax.core.recorder.ways import Axis, By, Per
+from vtax.record.timeline.analysis import apportioned, timeline
+from vtax.record.timeline.cpi import cpi_per_layer
+from vtax.record.timeline.page import sketch
 
 counts = st.lists(
     st.tuples(st.floats(1e-3, 1e9), st.floats(0.0, 1e9), st.floats(0.0, 1e6)),

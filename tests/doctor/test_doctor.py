@@ -16,14 +16,14 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from command_line import SOURCE
+from vtax.core.checks.host import Host, Output
+from vtax.core.checks.model import Check, Finding, State
+from vtax.core.checks.syscalls import Count
+from vtax.core.errors import MisuseError
+from vtax.core.page import tables
 from vtax.doctor import render
 from vtax.doctor.checks import registered
 from vtax.doctor.examine import examine
-from vtax.doctor.host import Host, Output
-from vtax.doctor.model import Check, Finding, State
-from vtax.doctor.syscalls import Count
-from vtax.errors import MisuseError
-from vtax.present.terminal import tables
 
 GIB = 1 << 30
 CPU = "sys/devices/system/cpu"
@@ -492,7 +492,7 @@ def test_a_failing_and_a_hanging_check_spoil_no_other(tmp_path: Path) -> None:
 
 
 def test_an_unknown_required_name_is_misuse_with_the_nearest() -> None:
-    from vtax.cli.doctor import doctor
+    from vtax.doctor.verb import doctor
 
     with pytest.raises(MisuseError, match="did you mean 'blas'"):
         doctor(require=["blass"])
@@ -500,7 +500,7 @@ def test_an_unknown_required_name_is_misuse_with_the_nearest() -> None:
 
 def run_doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     code = (
-        "import typer; from vtax.cli.doctor import doctor;"
+        "import typer; from vtax.doctor.verb import doctor;"
         "app = typer.Typer(); app.command()(doctor); app()"
     )
     return subprocess.run(

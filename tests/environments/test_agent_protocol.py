@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import VtaxError
 from vtax.environments import guest_kernel, initramfs
 from vtax.environments.channel import AgentError, Channel
-from vtax.errors import VtaxError
 
 PATIENCE_S = 20.0
 BOOT_PATIENCE_S = 120.0

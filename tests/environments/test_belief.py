@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fast_clock import fast_clock
 from tested_machines import GUEST_ENVIRONMENT, OUTCOME
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.channel import (
@@ -26,7 +27,6 @@ from vtax.environments.channel import (
 )
 from vtax.environments.machine import Machine
 from vtax.environments.machine_command import MachineCommand
-from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tested_machines import GUEST_ENVIRONMENT
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.machine import Machine
-from vtax.formats.exchange import Exchange
 
 pytestmark = pytest.mark.slow
 

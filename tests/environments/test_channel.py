@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vtax.core.errors import VtaxError
 from vtax.environments.channel import (
     AgentError,
     Channel,
@@ -17,7 +18,6 @@ from vtax.environments.channel import (
     ChannelTimeoutError,
     ForgedAnswerError,
 )
-from vtax.errors import VtaxError
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tested_machines import GUEST_ENVIRONMENT
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.machine import Machine
-from vtax.formats.exchange import Exchange
 
 NOBODY = 65534
 SECONDS = 0.2

@@ -16,11 +16,11 @@ import pytest
 from command_line import command, one_line, run
 from process_watch import ended_while_it_saves, eventually, processes_naming
 from tested_machines import GUEST_ENVIRONMENT, HUNGRY, checked
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment, build
 from vtax.environments.capabilities import RecordOutside
 from vtax.environments.machine import Machine, MachineLostError
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
 from vtax.workloads.outcomes import require_success
 
 Start = Callable[[str | Environment], Machine]

@@ -14,6 +14,8 @@ import pytest
 
 from process_watch import descendants, processes_naming
 from tested_machines import CONTAINED, GUEST_ENVIRONMENT, LOCAL, REAL, checked
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments import agent as agent_module
 from vtax.environments import machine as machine_module
@@ -21,8 +23,6 @@ from vtax.environments.base import Allocation
 from vtax.environments.machine import Machine, MachineLostError
 from vtax.environments.qemu import Qemu
 from vtax.environments.uml import UserModeLinux, overlay_module
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ import pytest
 import forging
 from command_line import vtax
 from tested_machines import GUEST_ENVIRONMENT, checked
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.agent import MachineLostError
 from vtax.environments.machine import Machine
-from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 SPECS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M")

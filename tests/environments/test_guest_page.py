@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 
 from tested_machines import GUEST_ENVIRONMENT
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import MisuseError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import build
 from vtax.environments.base import Environment
 from vtax.environments.guest_page import has_begun, published
 from vtax.environments.machine import Machine
 from vtax.environments.qemu import Qemu
-from vtax.errors import MisuseError
-from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 

@@ -13,11 +13,11 @@ from command_line import command
 from process_watch import ended_while_it_saves, eventually, processes_naming
 from tested_machines import GUEST_ENVIRONMENT, HUNGRY, checked
 from vtax import workloads
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment, build
 from vtax.environments.gvisor import CGROUP_PREFIX
 from vtax.environments.machine import Machine, MachineLostError
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
 from vtax.workloads.base import MachineShape
 
 Start = Callable[[str | Environment], Machine]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tested_machines import CONTAINED, GUEST_ENVIRONMENT, REAL, checked
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import MisuseError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment, build, sharing
 from vtax.environments.hiding import Shown, View, view
 from vtax.environments.machine import Machine
-from vtax.errors import MisuseError
-from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 GUESTS = (*REAL[1:], *CONTAINED)

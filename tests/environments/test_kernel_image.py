@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vtax.core.errors import VtaxError
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree, decompress, dependencies, pvh_kernel
-from vtax.errors import VtaxError
 
 KERNEL = b"\x7fELF" + b"\0" * 60 + b"\x04\0\0\0\x08\0\0\0\x12\0\0\0Xen\0" + b"\0" * 64
 

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import build, sandbox
 from vtax.environments import kvm_counters as counters
 from vtax.environments.agent import Agent, MachineLostError
@@ -40,7 +41,6 @@ from vtax.environments.lab.emulator import Descriptors, Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.environments.lab.qmp import Qmp, QmpError
 from vtax.environments.lab.snapshot import Name, Store
-from vtax.errors import MisuseError, VtaxError
 
 MIB = 1 << 20
 

@@ -13,6 +13,8 @@ import pytest
 
 from process_watch import processes_naming
 from tested_machines import GUEST_ENVIRONMENT, checked
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
@@ -20,8 +22,6 @@ from vtax.environments.kvm_counters import metrics
 from vtax.environments.lab import boot, emulator, host_initramfs, nested
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pytest
 from command_line import SOURCE
 from process_watch import processes_naming
 from tested_machines import checked
-from vtax.cache import folder
+from vtax.core.cache import folder
 from vtax.environments.agent import MachineLostError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import traces
@@ -51,7 +51,7 @@ def start_paging_lab(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Pop
             "XDG_CACHE_HOME": str(cache),
             "TMPDIR": str(tmp_path / "tmp"),
         }
-        argv = [sys.executable, "-m", "vtax.cli.main", "paging", "lab", "--", *LONG]
+        argv = [sys.executable, "-m", "vtax.main", "paging", "lab", "--", *LONG]
         process = subprocess.Popen(
             argv,
             env=os.environ | variables,

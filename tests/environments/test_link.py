@@ -18,15 +18,15 @@ from syrupy.assertion import SnapshotAssertion
 from command_line import command
 from process_watch import descendants, ended, eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
-from vtax.doctor.host import Host, Output
-from vtax.doctor.model import State
+from vtax.core.checks.host import Host, Output
+from vtax.core.checks.model import State
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import build, link
 from vtax.environments.base import Allocation, MachineLike
 from vtax.environments.capabilities import Link, LinkCounters
 from vtax.environments.link import Links, Network, Wanted
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
 from vtax.workloads.loads import ports
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces")

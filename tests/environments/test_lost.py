@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tested_machines import GUEST_ENVIRONMENT
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import Channel, ChannelClosedError
 from vtax.environments.machine import Machine
 from vtax.environments.machine_command import MachineCommand
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 Use = Callable[[Agent], object]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tested_machines import GUEST_ENVIRONMENT, LOCAL, checked
+from vtax.core.formats.exchange import Exchange
 from vtax.environments.container import _mount
 from vtax.environments.hiding import Shown
 from vtax.environments.machine import Machine
-from vtax.formats.exchange import Exchange
 
 NAMES = ("o,u:t", "q\"u'o te\\b", "$(id) `id` %s", "a=b;readonly", "ü [1] *", "-v")
 

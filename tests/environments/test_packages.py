@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from vtax.core.errors import VtaxError
 from vtax.environments import packages
 from vtax.environments.packages import ARM64, BACKPORTS, Apt
-from vtax.errors import VtaxError
 
 SOURCES = """\
 # Debian

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tested_machines import GUEST_ENVIRONMENT
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import Environment
 from vtax.environments.machine import Machine
-from vtax.formats.exchange import Exchange
 
 CONTRACT = {"name", "value", "unit", "low", "high", "claimed"}
 SECONDS = 6

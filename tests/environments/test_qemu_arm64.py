@@ -12,10 +12,10 @@ import pytest
 from arm64_machine import Arm64, reuse_packages
 from recording import environment, line
 from tested_machines import checked
+from vtax.core.errors import MisuseError
 from vtax.environments import build
 from vtax.environments.capabilities import RecordInside
 from vtax.environments.qemu_arm64 import RECORDER, QemuArm64
-from vtax.errors import MisuseError
 
 pytestmark = pytest.mark.slow
 

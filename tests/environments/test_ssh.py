@@ -16,12 +16,12 @@ from command_line import command, one_line, run
 from process_watch import eventually, processes_naming
 from ssh_server import SshServer, keygen
 from tested_machines import GUEST_ENVIRONMENT
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.folder import load
 from vtax.environments import build, lease, ssh
 from vtax.environments.capabilities import Files, RecordInside, RecordOutside
 from vtax.environments.machine import MachineLostError
 from vtax.environments.ssh import RemoteMachine, Ssh
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import load
 
 Start = Callable[..., RemoteMachine]
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tested_machines import GUEST_ENVIRONMENT
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import build, ssh
 from vtax.environments.channel import Channel, ChannelClosedError
 from vtax.environments.machine import MachineLostError
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
 
 NOISE = 64 << 10
 HELLO = b'{"hello": {"agent": "0.1.0", "protocol": 1, "said": "{\\"a\\": [1]}"}}\n'

@@ -15,12 +15,12 @@ import pytest
 from command_line import command, one_line, run
 from process_watch import ended, eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
 from vtax.environments import build, gvisor, host_swap, kvm_probe, qemu, swap
 from vtax.environments.base import Allocation, Environment
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may turn swap on")
 GUESTS = ("uml:mem=128M,swap=64M", "qemu:accel=tcg,mem=224M,swap=64M")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from vtax.core.errors import MisuseError
 from vtax.environments import packages, traced_qemu
 from vtax.environments.base import allowed_cpus
 from vtax.environments.traced_qemu import PluginQemu, Recording
-from vtax.errors import MisuseError
 
 PLUGIN_ERROR = "Could not load plugin /nonexistent.so: no such file"
 

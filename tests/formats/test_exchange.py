@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 
 
 @pytest.fixture

@@ -20,16 +20,9 @@ from pydantic import BaseModel
 
 from command_line import ROOT
 from record_data import RECORD_OF_ONE, RECORDING
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
-from vtax.formats.memory import (
-    MemoryCliff,
-    MemoryDifference,
-    MemoryEnvironment,
-    MemoryPoint,
-    MemoryRecord,
-)
-from vtax.formats.model import (
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
+from vtax.core.formats.model import (
     ComparisonRecord,
     EnvironmentRecord,
     Failure,
@@ -37,7 +30,17 @@ from vtax.formats.model import (
     RecordingRecord,
     Sample,
 )
-from vtax.formats.place import (
+from vtax.core.formats.samples import columns, frame
+from vtax.core.formats.study import ClaimRecord, StudyRecord
+from vtax.memory.record import (
+    MemoryCliff,
+    MemoryDifference,
+    MemoryEnvironment,
+    MemoryPoint,
+    MemoryRecord,
+)
+from vtax.paging.sweep.record import SweepRecord
+from vtax.place.record import (
     PlaceElasticity,
     PlaceEnvironment,
     PlaceHypothesis,
@@ -46,10 +49,7 @@ from vtax.formats.place import (
     PlaceRecord,
     Predictor,
 )
-from vtax.formats.samples import columns, frame
-from vtax.formats.study import ClaimRecord, StudyRecord
-from vtax.formats.sweep import SweepRecord
-from vtax.formats.tune import (
+from vtax.tune.record import (
     TuneEnvironment,
     TuneEquivalence,
     TunePeer,

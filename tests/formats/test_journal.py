@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.errors import VtaxError
-from vtax.formats.journal import Journal
+from vtax.core.errors import VtaxError
+from vtax.core.formats.journal import Journal
 
 PIECES = [{"number": number, "text": "ä\n" * number} for number in range(5)]
 
@@ -66,7 +66,7 @@ def test_a_folder_in_its_place_is_one_line(tmp_path: Path) -> None:
 
 def test_kill_9_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from vtax.formats.journal import Journal\n"
+        "import sys; from pathlib import Path; from vtax.core.formats.journal import Journal\n"
         "journal = Journal(Path(sys.argv[1]))\n"
         "for number in range(10**9):\n"
         "    journal.append([{'number': number}]); print(number, flush=True)\n"

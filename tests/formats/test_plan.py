@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vtax.errors import VtaxError
-from vtax.formats import plan
-from vtax.formats.plan import PlanFile, PlannedInterrupt, PlannedThread, cpu_list, cpu_numbers
+from vtax.core.errors import VtaxError
+from vtax.place import plan
+from vtax.place.plan import PlanFile, PlannedInterrupt, PlannedThread, cpu_list, cpu_numbers
 
 VHOST = PlannedThread(pid=1, tid=2, start_ticks=123, name="vhost-1", role="vhost", cpus="2-3")
 PLAN = PlanFile(host="abc", thread=(VHOST,), interrupt=(PlannedInterrupt(number=24, cpus="2-3"),))

@@ -10,14 +10,14 @@ import memory_data
 import place_data
 import study_data
 from record_data import RECORD_OF_ONE, RECORDING
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats import records
-from vtax.formats.folder import RECORD as RUN
-from vtax.formats.folder import read_record
-from vtax.formats.study import StudyRecord
-from vtax.formats.sweep import FailedPoint, SweepRecord
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records
+from vtax.core.formats.folder import RECORD as RUN
+from vtax.core.formats.folder import read_record
+from vtax.core.formats.study import StudyRecord
 from vtax.paging.sweep.folder import RECORD as SWEEP
 from vtax.paging.sweep.folder import SweepFolder
+from vtax.paging.sweep.record import FailedPoint, SweepRecord
 from vtax_studies.dav2m import STUDY
 from vtax_studies.files import RECORD as STUDIED
 from vtax_studies.files import to_json

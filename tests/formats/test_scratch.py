@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from command_line import SOURCE
-from vtax.formats.files import replacing, write_atomic
-from vtax.formats.scratch import LOCK, scratch, sweep
+from vtax.core.formats.files import replacing, write_atomic
+from vtax.core.formats.scratch import LOCK, scratch, sweep
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from vtax.formats.files import replacing
-from vtax.formats.scratch import scratch
+from vtax.core.formats.files import replacing
+from vtax.core.formats.scratch import scratch
 with scratch("test") as folder, replacing(Path(sys.argv[1])) as unfinished:
     (folder / "inner").mkdir()
     (folder / "inner" / "file").write_text("x")

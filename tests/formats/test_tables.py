@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import recording_data
 from command_line import SOURCE, one_line, run, vtax
-from vtax.analysis.intervals import FIXED, load
-from vtax.errors import VtaxError
-from vtax.formats import tables
-from vtax.formats.files import open_regular, read_bounded
+from vtax.core.errors import VtaxError
+from vtax.core.formats import tables
+from vtax.core.formats.files import open_regular, read_bounded
+from vtax.core.recorder.intervals import FIXED, load
 
 MADE_UP = st.sampled_from(
     [
@@ -110,8 +110,8 @@ def test_a_table_is_bounded_by_its_file(
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from vtax.analysis.intervals import load
-from vtax.errors import VtaxError
+from vtax.core.recorder.intervals import load
+from vtax.core.errors import VtaxError
 try:
     load(Path(sys.argv[1]))
 except VtaxError as error:

@@ -27,7 +27,7 @@ CPU_SECONDS = 120
 WORKER = f"""
 import resource, sys
 import vtax.paging
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 
 resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES}, {MOST_BYTES}))
 for line in sys.stdin:

@@ -16,7 +16,7 @@ import pytest
 import vtax.paging
 from command_line import SOURCE
 from paging_support import WORKLOAD
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.paging import Policy, Reading
 
 _native = pytest.importorskip("vtax._native", reason="the extension is not built: make setup")

@@ -13,10 +13,10 @@ import typer
 from typer.testing import CliRunner
 
 from command_line import SOURCE
-from vtax.cli.paging_settings import added, complete
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
 from vtax.paging import Settings, simulate
 from vtax.paging.settings import PAGES, Setting, checked, described, signature_of
+from vtax.paging.settings_options import added, complete
 
 ROOT = SOURCE.parent
 
@@ -90,9 +90,12 @@ def test_nothing_else_lists_the_settings() -> None:
     distinct = [name for name in described() if "_" in name] + ["isolation"]
     words = re.compile(rf"\b({'|'.join(distinct)})\b")
     package = SOURCE / "vtax"
-    files = [*package.glob("paging/*.py"), *package.glob("cli/*.py"), package / "_native.pyi"]
-    named = {path.name for path in files if words.search(path.read_text())}
-    assert named == {"settings.py", "paging_sweep.py"}, "the latter has an example of a design"
+    files = [*package.glob("paging/**/*.py"), package / "_native.pyi"]
+    texts = {str(path.relative_to(package)): path.read_text() for path in files}
+    named = {name for name, text in texts.items() if words.search(text)}
+    assert named == {"paging/settings.py", "paging/sweep/verb.py"}, (
+        "the latter has an example of a design"
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,16 @@ import pytest
 
 import sweep_standin as standin
 from command_line import ROOT
-from vtax.cli import paging_sweep
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.page import tables
+from vtax.core.page.progress import Lines, Progress
+from vtax.core.page.render_terminal import parts
+from vtax.paging.sweep import verb as paging_sweep
 from vtax.paging.sweep.axes import changed, parse_axis
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.folder import SweepFolder
+from vtax.paging.sweep.page import page
 from vtax.paging.sweep.run import Outcome, SweepOptions, as_json, sweep
-from vtax.present.pages.sweep import page
-from vtax.present.render_terminal import parts
-from vtax.present.terminal import tables
-from vtax.present.terminal.progress import Lines, Progress
 
 BASE = """
 workloads = ["swim", "gcc"]

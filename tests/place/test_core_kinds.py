@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from place_hosts import advice, threads
-from vtax.errors import MisuseError
-from vtax.formats.plan import cpu_list
+from vtax.core.errors import MisuseError
 from vtax.place.cores import cores
-from vtax.runner.service_domain import kinds
+from vtax.place.plan import cpu_list
+from vtax.place.service_domain import kinds
 
 CPU = "sys/devices/system/cpu"
 SOURCES = {

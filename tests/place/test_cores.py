@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.place.cores import cores
 
 CPU = "sys/devices/system/cpu"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from place_hosts import threads
-from vtax.analysis.interrupt_advice import HostInterrupt
 from vtax.place import interrupts
+from vtax.place.interrupt_advice import HostInterrupt
 
 THREADS = threads("kvm_vhost")
 WEB, DB = 2101, 3101

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from place_hosts import threads
-from vtax.analysis.host_advice import HostThread
 from vtax.place import memory
+from vtax.place.host_advice import HostThread
 from vtax.place.memory import located, node
 
 QEMU = "7f00 default anon=9 dirty=9 N0={} N1={} kernelpagesize_kB=4\n"

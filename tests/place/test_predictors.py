@@ -10,8 +10,8 @@ import pytest
 
 from place_data import record
 from place_hosts import predictor
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats import records
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records
 from vtax.place.predictors import find, like
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from place_hosts import DATA
+from vtax.place.service_domain import Window
 from vtax.place.threads import of_window
-from vtax.runner.service_domain import Window
 
 
 @pytest.mark.parametrize(

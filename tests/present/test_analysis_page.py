@@ -13,8 +13,8 @@ from playwright.sync_api import Browser
 
 import recording_data
 from browser_page import Visit, covered_by_toolbars
-from vtax.cli.correlate import correlate
-from vtax.cli.timeline import timeline
+from vtax.record.correlate.verb import correlate
+from vtax.record.timeline.verb import timeline
 
 HOSTILE = "</script><script>alert(1)</script>"
 

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from vtax.present.html.embedded import embedded
+from vtax.core.page.embedded import embedded
 
 
 def whole(value: Any, shared: list[Any]) -> Any:

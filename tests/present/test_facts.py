@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import report_data
-from vtax.formats.model import EnvironmentRecord
-from vtax.present import facts
+from vtax.compare import facts
+from vtax.core.formats.model import EnvironmentRecord
 
 
 def _machine(label: str, **found: Any) -> EnvironmentRecord:

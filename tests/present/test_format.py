@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vtax.present import format as text
-from vtax.present.families import family_of, grouped
-from vtax.present.verdicts import margin_text
+from vtax.compare.families import family_of, grouped
+from vtax.compare.verdicts import margin_text
+from vtax.core.page import format as text
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from syrupy.assertion import SnapshotAssertion
 
 import report_data
 from command_line import SOURCE
-from vtax.analysis.results import Flag, Verdict
-from vtax.errors import VtaxError
-from vtax.present.explain import EXPLANATIONS
-from vtax.present.figures.order_figures import order_figures
-from vtax.present.figures.ratio_figures import deviation_percent, ratio_figures
-from vtax.present.html.comparison import render, write_report
-from vtax.present.trust import HARMLESS, RANKED
+from vtax.compare.explain import EXPLANATIONS
+from vtax.compare.html import render, write_report
+from vtax.compare.order_figures import order_figures
+from vtax.compare.ratio_figures import deviation_percent, ratio_figures
+from vtax.compare.trust import HARMLESS, RANKED
+from vtax.core.errors import VtaxError
+from vtax.core.statistics.results import Flag, Verdict
 
 
 class _Page(HTMLParser):
@@ -229,8 +229,8 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 
 def test_a_page_for_the_web_is_loaded_only_when_one_is_written() -> None:
     code = (
-        "import sys, vtax.present.html.comparison, vtax.present.figures.ratio_figures\n"
-        "import vtax.present.summary\n"
+        "import sys, vtax.compare.html, vtax.compare.ratio_figures\n"
+        "import vtax.compare.summary\n"
         "print([n for n in ('jinja2', 'plotly', 'rich') if n in sys.modules])"
     )
     done = subprocess.run(

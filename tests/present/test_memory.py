@@ -10,11 +10,11 @@ from syrupy.assertion import SnapshotAssertion
 
 import memory_data
 from browser_page import OVERLAPS, Visit
-from vtax.present.pages import memory as shown
-from vtax.present.pages.memory import page
-from vtax.present.render_html import write
-from vtax.present.render_terminal import parts
-from vtax.present.terminal.tables import plain
+from vtax.core.page.render_html import write
+from vtax.core.page.render_terminal import parts
+from vtax.core.page.tables import plain
+from vtax.memory import page as shown
+from vtax.memory.page import page
 
 HOSTILE = "</script><script>alert(1)</script>"
 

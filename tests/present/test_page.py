@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vtax.present import render_markdown, render_terminal
-from vtax.present.page import (
+from vtax.core.page import render_markdown, render_terminal
+from vtax.core.page.page import (
     Cell,
     Column,
     Depth,
@@ -17,7 +17,7 @@ from vtax.present.page import (
     table_section,
     warnings,
 )
-from vtax.present.terminal.tables import plain
+from vtax.core.page.tables import plain
 
 FIGURE = Figure("Curve", "It rises.", "a curve that rises", {"data": [], "layout": {}})
 PAGE = Page(

@@ -11,12 +11,12 @@ from syrupy.assertion import SnapshotAssertion
 import place_data
 import place_report_data
 from browser_page import OVERLAPS, Visit
-from vtax.formats.place import PlaceRecord
-from vtax.present.pages import place as shown
-from vtax.present.pages.place import page
-from vtax.present.render_html import write
-from vtax.present.render_terminal import parts
-from vtax.present.terminal.tables import plain
+from vtax.core.page.render_html import write
+from vtax.core.page.render_terminal import parts
+from vtax.core.page.tables import plain
+from vtax.place import page as shown
+from vtax.place.page import page
+from vtax.place.record import PlaceRecord
 
 HOSTILE = "</script><script>alert(1)</script>"
 

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 from syrupy.assertion import SnapshotAssertion
 
 from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
-from vtax.analysis.host_advice import HostAdvice
-from vtax.analysis.interrupt_advice import HostInterrupt, interrupt_advice
-from vtax.present.pages.place_advice import Answer, libvirt, page, to_json
-from vtax.present.render_terminal import parts
-from vtax.present.terminal import tables
+from vtax.core.page import tables
+from vtax.core.page.render_terminal import parts
+from vtax.place.advice_page import Answer, libvirt, page, to_json
+from vtax.place.host_advice import HostAdvice
+from vtax.place.interrupt_advice import HostInterrupt, interrupt_advice
 
 HOSTILE = 'a&b<c>"--\x1b[31m]$(id)\n[red]'
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from command_line import SOURCE
-from vtax.present.terminal.progress import Lines, Progress, progress
+from vtax.core.page.progress import Lines, Progress, progress
 
 SHOWN = """
-from vtax.present.terminal.progress import progress
+from vtax.core.page.progress import progress
 
 with progress(quiet=False) as shown:
     shown.begin(3, text="3 [pieces]")
@@ -80,4 +80,4 @@ def test_a_log_gets_a_line_now_and_then_and_the_last(capsys: pytest.CaptureFixtu
 def test_only_one_module_draws_progress() -> None:
     package = Path(SOURCE, "vtax")
     drawing = [path for path in package.rglob("*.py") if "rich.progress" in path.read_text()]
-    assert drawing == [package / "present/terminal/progress.py"]
+    assert drawing == [package / "core/page/progress.py"]

@@ -11,9 +11,9 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
-from vtax.analysis.results import Comparison, Verdict
-from vtax.present.terminal.comparison import render_table
-from vtax.present.terminal.tables import plain
+from vtax.compare.terminal import render_table
+from vtax.core.page.tables import plain
+from vtax.core.statistics.results import Comparison, Verdict
 
 
 def plain_table(comparison: Comparison, width: int) -> str:

@@ -10,12 +10,12 @@ from syrupy.assertion import SnapshotAssertion
 
 import tune_data
 from browser_page import OVERLAPS, Visit
-from vtax.formats.tune import TuneRecord
-from vtax.present.pages import tune as shown
-from vtax.present.pages.tune import page
-from vtax.present.render_html import write
-from vtax.present.render_terminal import parts
-from vtax.present.terminal.tables import plain
+from vtax.core.page.render_html import write
+from vtax.core.page.render_terminal import parts
+from vtax.core.page.tables import plain
+from vtax.tune import page as shown
+from vtax.tune.page import page
+from vtax.tune.record import TuneRecord
 
 HOSTILE = "</script><script>alert(1)</script>"
 

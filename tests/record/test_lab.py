@@ -19,20 +19,21 @@ from perf_kvm import PerfKvm
 from process_watch import processes_naming
 from recording import await_bytes, described, obstacle, started, sums_agree
 from tested_machines import checked
-from vtax.analysis.intervals import load
+from vtax.core.errors import VtaxError
+from vtax.core.formats.folder import read_record
+from vtax.core.formats.model import RecordingRecord
+from vtax.core.recorder.intervals import load
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.runner import repetition
+from vtax.core.runner.instruments.record import Recording, RemoteRecorder
+from vtax.core.runner.repetition import Repetition
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.machine import LabMachine
-from vtax.errors import VtaxError
-from vtax.formats.folder import read_record
-from vtax.formats.model import RecordingRecord
-from vtax.record.options import RecordOptions, Target
-from vtax.runner import repetition
-from vtax.runner.instruments.record import Recording, RemoteRecorder
-from vtax.runner.recording import record_in
-from vtax.runner.repetition import Repetition
+from vtax.environments.machine_command import MachineCommand
+from vtax.record.campaign import record_in
 from vtax.workloads import builtin
 from vtax.workloads.base import Command
 
@@ -83,7 +84,7 @@ def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: P
     recorder.start(RecordOptions.of(every="1ms", events="kvm,sched"), Target(vm="all"))
     before = machine.counters().values
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
+        working = pool.submit(machine.guests[0].run, MachineCommand(WORKLOAD, SHELL, "w", 120))
         boot.resume(machine.host, 1)
         assert working.result().outcome.exit_code == 0
     boot.pause(machine.host, 1)
@@ -150,7 +151,7 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     recorder.start(RecordOptions.of(every="1ms", events="kvm"), Target(vm="all"))
     perf = PerfKvm(machine.host)
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
+        working = pool.submit(machine.guests[0].run, MachineCommand(WORKLOAD, SHELL, "w", 120))
         boot.resume(machine.host, 1)
         assert working.result().outcome.exit_code == 0
     boot.pause(machine.host, 1)

@@ -16,11 +16,11 @@ import pytest
 import kvm_guest
 from kvm_guest import Guest
 from recording import described, obstacle, sums_agree
-from vtax.analysis.arrow_stream import whole_messages
-from vtax.analysis.intervals import STREAM
+from vtax.core.recorder.arrow_stream import whole_messages
+from vtax.core.recorder.intervals import STREAM
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.recorder.recorder import Recorder
 from vtax.environments.base import allowed_cpus
-from vtax.record.options import RecordOptions, Target
-from vtax.record.recorder import Recorder
 
 LOOPS = 20_000
 FOUND_TIMEOUT_S = 60.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vtax.analysis.rounds import Run, log_ratio
-from vtax.runner.allocation import LEAST_ROUNDS, MOST_RUNS, PILOT_ROUNDS, Variant, next_round
+from vtax.compare.allocation import LEAST_ROUNDS, MOST_RUNS, PILOT_ROUNDS, Variant, next_round
+from vtax.core.statistics.rounds import Run, log_ratio
 
 NOISY = (1.0, 1.04, 0.98, 1.02, 0.97)
 STEADY = (50.0, 50.2, 49.9, 50.1, 50.0)

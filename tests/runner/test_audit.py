@@ -10,13 +10,13 @@ import pytest
 
 from fast_clock import fast_clock
 from tested_machines import GUEST_ENVIRONMENT, checked
+from vtax.audit.competitor import Competitor
+from vtax.audit.measuring import QUICK, Depth, audit
+from vtax.core.formats.exchange import Exchange
+from vtax.core.formats.model import AuditCard, AuditCheck, AuditVerdict
+from vtax.core.runner.runner import Listener, boot, kept_cpus
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.capabilities import Pause
-from vtax.formats.exchange import Exchange
-from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict
-from vtax.runner.audit import QUICK, Depth, audit
-from vtax.runner.competitor import Competitor
-from vtax.runner.runner import Listener, boot, kept_cpus
 
 UML = "uml:mem=128M"
 

@@ -9,14 +9,14 @@ import pytest
 
 from arm64_machine import reuse_packages
 from tested_machines import GUEST_ENVIRONMENT, OUTCOME, checked
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.core.runner.instruments.counts import Counts
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import kept_cpus
 from vtax.environments.agent import Finished
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.capabilities import CountPrograms
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
-from vtax.runner.instruments.counts import Counts
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import kept_cpus
 
 WORK = ("workload", "gups", "--mem", "1M", "--count")
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from mock_machines import World
-from vtax.analysis.compare import compare
+from vtax.compare.analysis import compare
+from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest, _library
+from vtax.core.errors import VtaxError
+from vtax.core.formats.folder import SAMPLES, RunFolder, load, read_record
+from vtax.core.runner.matching import compared_variants
+from vtax.core.runner.runner import Listener
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import MachineLostError
-from vtax.errors import VtaxError
-from vtax.formats.folder import SAMPLES, RunFolder, load, read_record
-from vtax.runner.execute import ComparisonCampaign, ComparisonRequest, _library
-from vtax.runner.matching import compared_variants
-from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 
 

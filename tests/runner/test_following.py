@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vtax.runner.following import Following
+from vtax.core.runner.following import Following
 
 
 def test_all_that_is_written_comes_out(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 from mock_machines import Mock, World
 from process_watch import eventually, processes_naming
 from tested_machines import checked
+from vtax.core.errors import VtaxError
+from vtax.core.runner.repetition import Repetition, run
 from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import C, Direction, Link, LinkCounters
-from vtax.errors import VtaxError
-from vtax.runner.instruments.load import Loading, is_saturated, serve
-from vtax.runner.repetition import Repetition, run
+from vtax.place.instruments.load import Loading, is_saturated, serve
 from vtax.workloads.base import Command, Metric
 from vtax.workloads.loads.base import Load, LoadResult, serving
 from vtax.workloads.loads.registry import check as check_load
@@ -103,7 +103,7 @@ def test_a_client_that_fails_is_one_error(tmp_path: Path, code: str, said: str) 
 
 
 def test_a_client_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtax.runner.instruments.load.CLIENT_GRACE_S", 0.5)
+    monkeypatch.setattr("vtax.place.instruments.load.CLIENT_GRACE_S", 0.5)
     with pytest.raises(VtaxError, match="did not end within"):
         measured(tmp_path, Printed(code=f"import time; time.sleep(1000) # {tmp_path}"), seconds=1)
     assert eventually(lambda: processes_naming(str(tmp_path)) == [])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vtax.errors import MisuseError
-from vtax.runner.matching import Observed, compared_variants, differences
+from vtax.core.errors import MisuseError
+from vtax.core.runner.matching import Observed, compared_variants, differences
 
 
 def roles(*specs: str) -> list[tuple[str, str, str | None]]:

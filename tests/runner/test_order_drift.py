@@ -9,12 +9,12 @@ import pytest
 
 from mock_machines import World
 from tested_machines import GUEST_ENVIRONMENT, checked
-from vtax.analysis.order_drift import Order, order_drift
+from vtax.audit.order_drift import Order, order_drift
+from vtax.audit.order_runs import Subject, measure
+from vtax.core.errors import VtaxError
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Listener
 from vtax.environments import Environment, build
-from vtax.errors import VtaxError
-from vtax.runner.order_drift import Subject, measure
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, Metric
 
 SIZES = (20_000, 40_000, 80_000)

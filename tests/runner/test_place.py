@@ -20,20 +20,20 @@ import pytest
 
 from mock_machines import Mock, World
 from process_watch import ended
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.folder import RunFolder
+from vtax.core.formats.records import read
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Listener
 from vtax.environments import build
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.environments.capabilities import C, Link
 from vtax.environments.machine import Finished
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import RunFolder
-from vtax.formats.place import PlaceLoad, PlaceRecord
-from vtax.formats.records import read
-from vtax.runner import place
-from vtax.runner.place import PlaceCampaign, PlaceRequest
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Listener
-from vtax.runner.service_domain import Backend, Thread, backends, moved, slowed
+from vtax.place import campaign as place
+from vtax.place.campaign import PlaceCampaign, PlaceRequest
+from vtax.place.record import PlaceLoad, PlaceRecord
+from vtax.place.service_domain import Backend, Thread, backends, moved, slowed
 from vtax.workloads.base import Command, Metric
 from vtax.workloads.loads.base import Load, LoadResult
 

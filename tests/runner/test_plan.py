@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.runner.plan import Interleaving, Repetition
+from vtax.core.runner.plan import Interleaving, Repetition
 
 LABELS = ("a", "b", "c")
 

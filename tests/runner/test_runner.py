@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 from mock_machines import Mock, World
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.environments import build
 from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import C, Capability, Pause
-from vtax.errors import MisuseError, VtaxError
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.workloads.base import Command, Metric
 
 

@@ -12,15 +12,15 @@ import pytest
 
 from mock_machines import Mock, World
 from tested_machines import OUTCOME
+from vtax.core.formats.folder import RunFolder
+from vtax.core.formats.records import read
+from vtax.core.runner.runner import Listener
 from vtax.environments import build
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import Finished
-from vtax.formats.folder import RunFolder
-from vtax.formats.records import read
-from vtax.formats.tune import TuneRecord
-from vtax.runner.runner import Listener
-from vtax.runner.tune import TuneCampaign, TuneRequest
-from vtax.workloads.tuner import LOG, PARAMETERS, Tuner
+from vtax.tune.campaign import TuneCampaign, TuneRequest
+from vtax.tune.record import TuneRecord
+from vtax.tune.tuner import LOG, PARAMETERS, Tuner
 
 NATIVE, UML = "native", "uml:mem=256M"
 TUNER = Tuner(5.0, "lines", "d", 1, 200, 300, 6)

@@ -18,17 +18,17 @@ from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, vtax, without_root
 from tested_machines import checked
-from vtax.cli.study import installed
+from vtax.core.errors import VtaxError
+from vtax.core.formats.folder import RunFolder
+from vtax.core.formats.records import read
+from vtax.core.page.tables import plain
+from vtax.core.runner.runner import Listener
 from vtax.environments import build
-from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder
-from vtax.formats.place import PlaceRecord
-from vtax.formats.records import read
-from vtax.present.terminal.tables import plain
-from vtax.runner import service_domain
-from vtax.runner.place import PlaceRequest
-from vtax.runner.runner import Listener
-from vtax.runner.service_domain import Backend
+from vtax.place import service_domain
+from vtax.place.campaign import PlaceRequest
+from vtax.place.record import PlaceRecord
+from vtax.place.service_domain import Backend
+from vtax.study.verb import installed
 from vtax.workloads.loads.registry import LOADS
 from vtax_studies import measuring
 from vtax_studies.asymmetric_cores import STUDY, claims, measure

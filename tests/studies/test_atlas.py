@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 import atlas_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
-from vtax.present.terminal.tables import plain
+from vtax.core.page.tables import plain
 from vtax_studies.atlas import STUDY, claims, claims_tuning
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import study_data
-from vtax.present.terminal.tables import plain
+from vtax.core.page.tables import plain
 from vtax_studies import table
 from vtax_studies.dav2m import STUDY, sensitivity
 from vtax_studies.dav2m import data as m

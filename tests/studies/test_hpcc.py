@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 import hpcc_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
-from vtax.present.terminal.tables import plain
+from vtax.core.page.tables import plain
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.hpcc import STUDY
@@ -215,7 +215,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_hpcc
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "vtax.cli.main", "study", "hpcc", "--quick", "--quiet"]
+    line = [sys.executable, "-m", "vtax.main", "study", "hpcc", "--quick", "--quiet"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(line, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as running:
         deadline = time.monotonic() + 60

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 import study_data
 from browser_page import OVERLAPS, Visit, covered_by_toolbars
-from vtax.present.figures.plotting import Figure
+from vtax.core.page.plotting import Figure
 from vtax_studies.dav2m import STUDY
 from vtax_studies.html import write_report
 from vtax_studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict

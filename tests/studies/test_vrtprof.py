@@ -20,12 +20,12 @@ from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from recording import obstacle
 from tested_machines import checked
-from vtax import binaries
-from vtax.analysis.intervals import Event, Recording
+from vtax.core import binaries
+from vtax.core.errors import VtaxError
+from vtax.core.page.tables import plain
+from vtax.core.recorder.intervals import Event, Recording
+from vtax.core.recorder.recorder import PROGRAM
 from vtax.environments.qemu_arm64 import boot_files
-from vtax.errors import VtaxError
-from vtax.present.terminal.tables import plain
-from vtax.record.recorder import PROGRAM
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.html import write_report
@@ -85,7 +85,7 @@ def test_short_rows_are_not_judged_by_a_constant(data: Data) -> None:
 
 def test_the_recorder_knows_what_the_study_asks_for() -> None:
     """With and without a PMU it lists the kernel's and the programs' parts by these names."""
-    line = [str(binaries.find(PROGRAM)), "list", "--json"]
+    line = [str(binaries.find(PROGRAM)), "events", "--json"]
     listed = json.loads(subprocess.run(line, capture_output=True, check=True).stdout)
     assert {*HARDWARE, *KERNEL_PART} <= {each["name"] for each in listed}
     parts = [name for name in PAIR_COLUMNS.values() if name.startswith("hw.")]

@@ -14,11 +14,11 @@ import pytest
 
 from command_line import ROOT
 from tested_machines import checked
-from vtax import cache
+from vtax.core import cache
+from vtax.core.errors import VtaxError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.qemu_arm64 import QemuArm64, boot_files
-from vtax.errors import VtaxError
 
 VARIABLES = {"PATH": "/bin"}
 USERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtax/arm64"

@@ -12,9 +12,9 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from vtax.analysis import place
-from vtax.analysis.place import SpeedRun
-from vtax.formats.place import PlaceEnvironment, PlaceRecord
+from vtax.place import analysis as place
+from vtax.place.analysis import SpeedRun
+from vtax.place.record import PlaceEnvironment, PlaceRecord
 from vtax_studies.asymmetric_cores.data import Data, joined
 from vtax_studies.asymmetric_cores.setup import QEMU, SPECS, SPEEDS, TAP, VDE
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 
 import tune_data
-from vtax.analysis import tune
-from vtax.analysis.memory import Measured, SizedRun, Used, compared, environment
+from vtax.memory.analysis import Measured, SizedRun, Used, compared, environment
+from vtax.tune import analysis as tune
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import FULL, NATIVE, PLACES, TCG, UML, Place
 

@@ -36,7 +36,7 @@ def vtax(
 
 
 def command(*argv: str) -> list[str]:
-    return [sys.executable, "-m", "vtax.cli.main", *argv]
+    return [sys.executable, "-m", "vtax.main", *argv]
 
 
 def without_root(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from vtax.analysis.compare import compare
-from vtax.analysis.results import Comparison, Flag, Result
-from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
+from vtax.compare.analysis import compare
+from vtax.core.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
+from vtax.core.statistics.results import Comparison, Flag, Result
 
 FACTS: dict[str, Any] = {"cpu": {"online": 1}}
 

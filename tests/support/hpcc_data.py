@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import order_data
 from comparison_data import sample
-from vtax.analysis.order_drift import Observation
-from vtax.formats.model import Sample
+from vtax.audit.order_drift import Observation
+from vtax.core.formats.model import Sample
 from vtax_studies.driver import made
 from vtax_studies.hpcc import STUDY
 from vtax_studies.hpcc.data import Data, Place

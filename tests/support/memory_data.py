@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from vtax.analysis.memory import Measured, SizedRun, Used, compared, environment
-from vtax.formats.memory import MemoryRecord
+from vtax.memory.analysis import Measured, SizedRun, Used, compared, environment
+from vtax.memory.record import MemoryRecord
 
 MIB = 1 << 20
 SIZES = tuple(range(500, 3100, 250))

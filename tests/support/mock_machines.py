@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tested_machines import OUTCOME
-from vtax.clocks import Skew
+from vtax.core.clocks import Skew
 from vtax.environments.base import Environment, Launch, MachineLike
 from vtax.environments.capabilities import C
 from vtax.environments.machine import Finished

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from vtax.analysis.order_drift import Observation, Order
+from vtax.audit.order_drift import Observation, Order
 
 SIZES = (200, 400, 800, 1600)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vtax import cache
+from vtax.core import cache
+from vtax.core.errors import VtaxError
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import traces
@@ -18,7 +19,6 @@ from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine_command import MachineCommand
-from vtax.errors import VtaxError
 
 ECHO = "192.168.77.1:7007"
 GUEST_ADDRESS = "192.168.77.2/24"

@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from vtax.analysis import place, place_hypothesis
-from vtax.analysis.place import SpeedRun
-from vtax.formats.place import PlaceEnvironment, PlaceLoad, PlaceRecord
+from vtax.place import analysis as place
+from vtax.place import hypothesis as place_hypothesis
+from vtax.place.analysis import SpeedRun
+from vtax.place.record import PlaceEnvironment, PlaceLoad, PlaceRecord
 
 SPEEDS = (100.0, 87.0, 74.0, 61.0, 50.0)
 PAPER = {"ab": 86.0, "netperf TCP": 85.0, "netperf UDP": 75.0, "SPEC CPU2006": 58.0}

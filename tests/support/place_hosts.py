@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from vtax.analysis import host_advice, place_hypothesis
-from vtax.analysis.host_advice import HostAdvice, HostThread
-from vtax.analysis.host_cores import Cores, HostCores
-from vtax.analysis.place_advice import Sensitivity
-from vtax.analysis.placement import Constraints
-from vtax.formats.place import Predictor
+from vtax.place import host_advice
+from vtax.place import hypothesis as place_hypothesis
+from vtax.place.host_advice import HostAdvice, HostThread
+from vtax.place.host_cores import Cores, HostCores
+from vtax.place.placement import Constraints
+from vtax.place.record import Predictor
+from vtax.place.sensitivity import Sensitivity
+from vtax.place.service_domain import Window
 from vtax.place.threads import of_window
-from vtax.runner.service_domain import Window
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "place"
 HYBRID = HostCores(

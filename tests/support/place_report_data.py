@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from vtax.analysis.place import SpeedRun, findings, loads
-from vtax.analysis.place_hypothesis import hypothesis, rivals
-from vtax.formats.place import PlaceEnvironment, PlaceRecord
+from vtax.place.analysis import SpeedRun, findings, loads
+from vtax.place.hypothesis import hypothesis, rivals
+from vtax.place.record import PlaceEnvironment, PlaceRecord
 
 SPECS = ("uml:net=vde", "uml:net=tap")
 SPEEDS = (100.0, 87.0, 74.0, 61.0, 50.0)

@@ -1,6 +1,11 @@
 """Records of a comparison and of a recording."""
 
-from vtax.formats.model import ComparisonRecord, EnvironmentRecord, MachineRecord, RecordingRecord
+from vtax.core.formats.model import (
+    ComparisonRecord,
+    EnvironmentRecord,
+    MachineRecord,
+    RecordingRecord,
+)
 
 ORDER = tuple(("native", number) for number in range(5))
 RECORD_OF_ONE = ComparisonRecord(

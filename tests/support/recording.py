@@ -16,9 +16,9 @@ from typing import Any
 import polars as pl
 
 from command_line import SOURCE
-from vtax.errors import VtaxError
-from vtax.record.options import RecordOptions
-from vtax.record.recorder import Recorder
+from vtax.core.errors import VtaxError
+from vtax.core.recorder.options import RecordOptions
+from vtax.core.recorder.recorder import Recorder
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def environment() -> Mapping[str, str]:
 
 
 def line(verb: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "vtax.cli.main", verb, *arguments]
+    return [sys.executable, "-m", "vtax.main", verb, *arguments]
 
 
 def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from vtax.analysis.compare import compare as analyse
-from vtax.analysis.results import Comparison, Control, Flag, Result
-from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.compare.analysis import compare as analyse
+from vtax.core.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.core.statistics.results import Comparison, Control, Flag, Result
 
 BASELINE = "native:cpus=1,mem=1G"
 CONTROL = "native:cpus=1,mem=1G#aa"

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import sweep_standin
-from vtax.cli.main import _interrupt
+from vtax.core.page.progress import Lines
+from vtax.main import _interrupt
 from vtax.paging.sweep.design import read_design
 from vtax.paging.sweep.run import SweepOptions, sweep
-from vtax.present.terminal.progress import Lines
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.paging.sweep.design import Catalog
 from vtax.paging.sweep.point import Point
 

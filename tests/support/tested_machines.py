@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from vtax.core.errors import VtaxError
 from vtax.environments import Environment, build
-from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from vtax.analysis.rounds import Run
-from vtax.analysis.tune import (
+from vtax.core.statistics.rounds import Run
+from vtax.tune.analysis import (
     GENERATED_BY,
     NOT_INSTALLED,
     Candidate,
@@ -21,8 +21,8 @@ from vtax.analysis.tune import (
     equivalence,
     transfers,
 )
-from vtax.formats.tune import TuneRecord
-from vtax.formats.tuning import (
+from vtax.tune.record import TuneRecord
+from vtax.tune.tuning import (
     CacheEdge,
     Curve,
     CurveEdge,

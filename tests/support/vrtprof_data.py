@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 import recording_data
-from vtax.analysis.intervals import load
+from vtax.core.recorder.intervals import load
 from vtax_studies.driver import made
 from vtax_studies.model import Outcome, StudyOptions
 from vtax_studies.vrtprof import STUDY

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tested_machines
 from command_line import SOURCE
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.workloads import names, parse
 from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.command import parse_pattern

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tested_machines
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.workloads import hpcc_metrics, parse
 from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.hpcc import Hpcc

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import State
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import State
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.workloads.loads import ports
 from vtax.workloads.loads.base import LONGEST_OUTPUT, LoadResult
 from vtax.workloads.loads.registry import LOADS, PACKAGES, LoadPrograms, check, named

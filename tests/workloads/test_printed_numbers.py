@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tested_machines
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.workloads import parse
 from vtax.workloads.base import Metric
 from vtax.workloads.command import parse_pattern

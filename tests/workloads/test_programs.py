@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vtax import elf
-from vtax.errors import VtaxError
+from vtax.core import elf
+from vtax.core.errors import VtaxError
 from vtax.workloads import programs
 from vtax.workloads.programs import require
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tested_machines import OUTCOME
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.memory.sized import parse, parse_sizes
 from vtax.workloads.base import MachineShape
-from vtax.workloads.sized import parse, parse_sizes
 
 SHAPE = MachineShape(1, 1 << 30)
 

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding, State
 from vtax.doctor.checks import registered
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, State
 
 LIMIT_S = 1.9
 """The limit for all checks together; they run side by side, so it is also the limit of each."""

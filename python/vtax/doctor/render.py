@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from vtax.core.checks.model import Finding, State
 from vtax.doctor.checks import purposes
-from vtax.doctor.model import Finding, State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,13 +31,13 @@ WIDE = 110
 
 
 def parts(findings: Sequence[Finding], width: int = 0) -> list[RenderableType]:
-    """The findings for `vtax.present.terminal.tables.show`.
+    """The findings for `vtax.core.page.tables.show`.
 
     Where `width` allows it, they say what each thing is for.
     """
     from rich.text import Text
 
-    from vtax.present.terminal import tables
+    from vtax.core.page import tables
 
     known = purposes() if width >= WIDE else None
     rows = []

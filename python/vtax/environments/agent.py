@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
-from vtax.clocks import ROUNDS, Skew, least_s, measure, time_in
+from vtax.core.clocks import ROUNDS, Skew, least_s, measure, time_in
+from vtax.core.errors import VtaxError
 from vtax.environments.channel import (
     AgentError,
     Channel,
@@ -25,7 +26,6 @@ from vtax.environments.channel import (
 from vtax.environments.console import plain_text
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
-from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REQUEST_TIMEOUT_S = 30.0

@@ -18,19 +18,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from vtax import binaries, plugins
+from vtax.core import binaries, plugins
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.specs import Spec, parse_spec, unknown
+from vtax.core.units import format_bytes, parse_size
 from vtax.environments import hiding
 from vtax.environments.capabilities import C, Capability, PagingMode
 from vtax.environments.hiding import Shown, View
 from vtax.environments.machine_command import MachineCommand
-from vtax.errors import MisuseError, VtaxError
-from vtax.specs import Spec, parse_spec, unknown
-from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 if TYPE_CHECKING:
-    from vtax.clocks import Skew
-    from vtax.doctor.model import Check
+    from vtax.core.checks.model import Check
+    from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
 
 BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
@@ -321,7 +321,7 @@ def register(cls: E) -> E:
 
 @functools.cache
 def registry() -> Mapping[str, type[Environment]]:
-    """All environments by name: vtax's own, then those of other packages (`vtax.plugins`)."""
+    """All environments by name: vtax's own, then those of other packages (`vtax.core.plugins`)."""
     for module in BUILT_IN:
         import_module(f"vtax.environments.{module}")
     own = {name: _REGISTERED[name] for name in (each.replace("_", "-") for each in BUILT_IN)}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from vtax import foreign_json
-from vtax.errors import VtaxError
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
 SHORT_FRAME_BYTES = 2048

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
-from vtax import binaries, cache, foreign_json
-from vtax.doctor.host import Host, run_program
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries, cache, foreign_json
+from vtax.core.checks.host import Host, run_program
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
     Allocation,
@@ -43,8 +45,6 @@ from vtax.environments.hiding import View
 from vtax.environments.host_swap import NO_SWAP, SWAPPINESS, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
-from vtax.errors import MisuseError, VtaxError
-from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 Engine = Literal["podman", "docker"]

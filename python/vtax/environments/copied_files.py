@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath, PurePosixPath
 
+from vtax.core.errors import VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments.agent import Agent
-from vtax.errors import VtaxError
-from vtax.units import format_bytes
 
 LARGEST_BYTES = 256 << 20
 """The most that one repetition may leave in its folder, all of which is brought here."""

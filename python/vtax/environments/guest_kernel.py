@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import binaries, cache
+from vtax.core import binaries, cache
+from vtax.core.errors import VtaxError
+from vtax.core.formats.files import write_atomic
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import MAX_IMAGE_BYTES, ModuleTree, pvh_kernel
-from vtax.errors import VtaxError
-from vtax.formats.files import write_atomic
 
 MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
 """Modules that the guest needs before it can see the host's tree and talk to vtax."""

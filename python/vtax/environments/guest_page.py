@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtax import foreign_json
-from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
 
 if TYPE_CHECKING:
     from vtax.environments.base import MachineLike

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import binaries
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
     Allocation,
@@ -33,8 +35,6 @@ from vtax.environments.base import (
 from vtax.environments.capabilities import Capability, Files, Link, LinkKind, RecordOutside
 from vtax.environments.host_swap import NO_SWAP, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.machine import Machine
-from vtax.errors import VtaxError
-from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 PLATFORMS = ("systrap", "ptrace", "kvm")

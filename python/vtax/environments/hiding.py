@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from vtax import binaries, cache
+from vtax.core import binaries, cache
 
 SECRETS = (
     # Hashes of passwords, with the editors' and package tools' copies; Debian's daily ones.

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from vtax import binaries, foreign_json
-from vtax.errors import VtaxError
+from vtax.core import binaries, foreign_json
+from vtax.core.errors import VtaxError
 
 FACTS_TIMEOUT_S = 30.0
 

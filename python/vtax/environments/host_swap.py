@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vtax import binaries, cache
+from vtax.core import binaries, cache
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import swap
 from vtax.environments.base import one_of
-from vtax.errors import MisuseError, VtaxError
-from vtax.units import format_bytes
 
 KINDS = ("file", "zram")
 KEYS = {

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 
 MAX_IMAGE_BYTES = 64 << 20
 MAX_ELF_BYTES = 512 << 20

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.workloads.base import Metric
 
 REPORTED = (

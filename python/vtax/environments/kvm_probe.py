@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtax import cache
+from vtax.core import cache
+from vtax.core.errors import VtaxError
+from vtax.core.formats.files import write_atomic
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu_program import program
-from vtax.errors import VtaxError
-from vtax.formats.files import write_atomic
 
 PASSED = "passed"
 

@@ -22,9 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from vtax import foreign_json
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import foreign_json
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.core.units import format_si, parse_count
 from vtax.environments import hiding, sandbox
 from vtax.environments.agent import Finished
 from vtax.environments.base import one_of
@@ -32,9 +35,6 @@ from vtax.environments.capabilities import Capability, Direction, Link, LinkCoun
 from vtax.environments.hiding import Shown
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
-from vtax.units import format_si, parse_count
 from vtax.workloads.loads import ports
 from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH

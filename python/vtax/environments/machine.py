@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self
 
-from vtax import binaries
-from vtax.clocks import Skew
+from vtax.core import binaries
+from vtax.core.clocks import Skew
+from vtax.core.errors import VtaxError
 from vtax.environments import sandbox
 from vtax.environments.agent import (
     OUTPUT_LIMIT_BYTES,
@@ -40,7 +41,6 @@ from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
-from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
 CLEAN_UP_S = 6.0

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import binaries
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError
+from vtax.core.units import format_bytes, parse_size
 from vtax.environments import host_swap
 from vtax.environments.base import (
     Allocation,
@@ -31,8 +33,6 @@ from vtax.environments.capabilities import (
 from vtax.environments.host_swap import NO_SWAP, HostSwap, refused
 from vtax.environments.machine import Machine, counting, shared_tree
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError
-from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20

@@ -10,8 +10,8 @@ import os
 import time
 from pathlib import Path
 
-from vtax.errors import VtaxError
-from vtax.units import format_bytes
+from vtax.core.errors import VtaxError
+from vtax.core.units import format_bytes
 
 EVERY_S = 0.25
 MOST_SHARE = 0.02

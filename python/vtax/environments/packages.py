@@ -16,8 +16,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import cache
-from vtax.errors import VtaxError
+from vtax.core import cache
+from vtax.core.errors import VtaxError
 
 TIMEOUT_S = 600
 _SOURCES = Path("/etc/apt")

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from vtax.doctor.model import Check
+from vtax.core.checks.model import Check
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import guest_kernel, link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
@@ -42,8 +44,6 @@ from vtax.environments.qemu_program import (
     export,
     program,
 )
-from vtax.errors import MisuseError, VtaxError
-from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 Accelerator = Literal["auto", "kvm", "tcg"]

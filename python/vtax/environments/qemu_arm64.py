@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import binaries, cache
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries, cache
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.files import write_atomic
+from vtax.core.units import format_bytes
 from vtax.environments import hiding, packages, qemu_program, sandbox
 from vtax.environments.base import (
     Allocation,
@@ -31,9 +34,6 @@ from vtax.environments.initramfs import newc
 from vtax.environments.machine import Machine, counting, pausing
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.files import write_atomic
-from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 PROGRAM = "qemu-system-aarch64"

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
-from vtax.errors import VtaxError
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import VtaxError
 
 PROGRAM = "qemu-system-x86_64"
 CHANNEL = "org.vtax.agent"

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import VtaxError
 from vtax.environments.hiding import View
-from vtax.errors import VtaxError
 
 PROGRAM = "bwrap"
 

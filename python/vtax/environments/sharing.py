@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vtax.core.errors import MisuseError
 from vtax.environments.base import Environment
 from vtax.environments.hiding import Shown, View
 from vtax.environments.own_programs import PROGRAM_FOLDERS, Installations, installations
-from vtax.errors import MisuseError
 
 
 def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tuple[Path, ...]:

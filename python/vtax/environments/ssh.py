@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Self
 
-from vtax import binaries
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.units import format_bytes, parse_size
 from vtax.environments import host_swap
 from vtax.environments.agent import SHOWN_NOISE
 from vtax.environments.base import (
@@ -38,8 +40,6 @@ from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError, VtaxError
-from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 CONNECT_S = 15

@@ -11,11 +11,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.core.units import format_bytes, parse_size
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.exchange import Exchange
-from vtax.units import format_bytes, parse_size
 from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import packages, sandbox
 from vtax.environments.qemu import Qemu
 from vtax.environments.qemu_program import PROGRAM, Emulator
-from vtax.errors import MisuseError, VtaxError
 
 PACKAGE = "qemu-system-x86"
 OLDEST = (9, 2)

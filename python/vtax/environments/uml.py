@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import binaries
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core import binaries
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
@@ -30,8 +32,6 @@ from vtax.environments.capabilities import (
     RecordOutside,
 )
 from vtax.environments.machine import Machine, pausing, shared_tree
-from vtax.errors import VtaxError
-from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 AGENT_INSIDE = Path("/run/vtax/agent")

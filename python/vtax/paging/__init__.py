@@ -9,18 +9,24 @@ It is a model: no hardware and no hypervisor takes part, and every cycle in its 
 A policy of your own is a class, see `Policy`.
 """
 
-from vtax.paging.inputs import (
-    locality,
-    machine_description,
-    machines,
-    workload_description,
-    workloads,
-)
-from vtax.paging.modes import available as modes
-from vtax.paging.policy import Policy, Reading
-from vtax.paging.result import SimulationResult
-from vtax.paging.run import simulate
-from vtax.paging.settings import Settings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vtax.paging.inputs import (
+        locality,
+        machine_description,
+        machines,
+        workload_description,
+        workloads,
+    )
+    from vtax.paging.mode import available as modes
+    from vtax.paging.policy import Policy, Reading
+    from vtax.paging.result import SimulationResult
+    from vtax.paging.run import simulate
+    from vtax.paging.settings import Settings
 
 __all__ = [
     "Policy",
@@ -35,3 +41,24 @@ __all__ = [
     "workload_description",
     "workloads",
 ]
+_HOMES = {
+    "Policy": "policy:Policy",
+    "Reading": "policy:Reading",
+    "Settings": "settings:Settings",
+    "SimulationResult": "result:SimulationResult",
+    "locality": "inputs:locality",
+    "machine_description": "inputs:machine_description",
+    "machines": "inputs:machines",
+    "modes": "mode:available",
+    "simulate": "run:simulate",
+    "workload_description": "inputs:workload_description",
+    "workloads": "inputs:workloads",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What users import, loaded at its first use: `vtax --help` has the command line alone."""
+    if name not in _HOMES:
+        raise AttributeError(name)
+    module, _, own = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), own)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vtax.errors import MisuseError
-from vtax.paging.modes import Value
-from vtax.specs import unknown
-from vtax.units import parse_count
+from vtax.core.errors import MisuseError
+from vtax.core.specs import unknown
+from vtax.core.units import parse_count
+from vtax.paging.mode import Value
 
 SIDES = ("guest", "host")
 

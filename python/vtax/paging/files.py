@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax import __version__
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 
 if TYPE_CHECKING:
     from vtax.paging.result import Number, SimulationResult

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
+from vtax.core.specs import unknown
 from vtax.paging import native
-from vtax.specs import unknown
 
 if TYPE_CHECKING:
     from vtax._native import Machine, Trace, Workload

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 
 _UNKNOWN = re.compile(r"unknown (?:field|variant) `(.*?)`, expected (?:one of )?(`.*`)$")
 """How the model's reader of descriptions says that it does not know a name."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from vtax.errors import MisuseError, VtaxError
-from vtax.specs import unknown
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.specs import unknown
 
 PAGING = ("shadow", "nested")
 

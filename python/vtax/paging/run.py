@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from vtax.paging import native
 from vtax.paging.inputs import Description, find_machine, find_workload
-from vtax.paging.modes import Mode, Parameters, choose
+from vtax.paging.mode import Mode, Parameters, choose
 from vtax.paging.policy import Policy
 from vtax.paging.result import SimulationResult
 from vtax.paging.settings import Settings, checked, signature_of

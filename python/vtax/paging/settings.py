@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
+from vtax.core.specs import unknown
+from vtax.core.units import parse_size
 from vtax.paging.arguments import count
-from vtax.specs import unknown
-from vtax.units import parse_size
 
 _LARGEST = (1 << 63) - 1
 _WORDS = {str: "text", bool: "a boolean", int: "a number", float: "a number"}

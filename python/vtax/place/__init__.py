@@ -1,3 +1,1 @@
-"""What `vtax place advise` reads: cores, threads, interrupts, links, memory and power of this host;
-predictors.
-"""
+"""`vtax place`: which work of this host for guests may go to slow cores."""

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from vtax.analysis.host_cores import Cores, HostCores
-from vtax.errors import VtaxError
-from vtax.formats.plan import cpu_numbers
-from vtax.runner import service_domain
+from vtax.core.errors import VtaxError
+from vtax.place import service_domain
+from vtax.place.host_cores import Cores, HostCores
+from vtax.place.plan import cpu_numbers
 
 ROOT = Path("/")
 SLOW_SPEED_PERCENT = 50.0

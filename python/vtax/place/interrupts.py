@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax.analysis.host_advice import HostThread
-from vtax.analysis.interrupt_advice import HostInterrupt
-from vtax.formats.plan import cpu_numbers
 from vtax.place import links
+from vtax.place.host_advice import HostThread
+from vtax.place.interrupt_advice import HostInterrupt
+from vtax.place.plan import cpu_numbers
 
 ROOT = Path("/")
 IRQ = "proc/irq"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from vtax.analysis.host_advice import HostThread
+from vtax.place.host_advice import HostThread
 
 ROOT = Path("/")
 _IFF = "iff:\t"

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vtax.analysis.host_advice import RUNS_A_GUEST, HostThread
-from vtax.errors import VtaxError
-from vtax.formats.files import read_bounded
+from vtax.core.errors import VtaxError
+from vtax.core.formats.files import read_bounded
+from vtax.place.host_advice import RUNS_A_GUEST, HostThread
 
 ROOT = Path("/")
 NODES = "sys/devices/system/node"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vtax.analysis.place_advice import Sensitivity, measured
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats import records
-from vtax.formats.files import read_bounded
-from vtax.formats.folder import RECORD
-from vtax.formats.place import PlaceRecord, Predictor
-from vtax.specs import unknown
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records
+from vtax.core.formats.files import read_bounded
+from vtax.core.formats.folder import RECORD
+from vtax.core.specs import unknown
+from vtax.place.record import PlaceRecord, Predictor
+from vtax.place.sensitivity import Sensitivity, measured
 
 MAX_BYTES = 1 << 16
 _OF_PLACE = re.compile(r"Z-place(-\d+)?$")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.analysis.host_advice import HostThread
-from vtax.analysis.interrupt_advice import HostInterrupt
-from vtax.formats.plan import cpu_numbers
-from vtax.place import energy, interrupts, links, memory
-from vtax.runner import service_domain
-from vtax.runner.service_domain import Thread, Window
+from vtax.place import energy, interrupts, links, memory, service_domain
+from vtax.place.host_advice import HostThread
+from vtax.place.interrupt_advice import HostInterrupt
+from vtax.place.plan import cpu_numbers
+from vtax.place.service_domain import Thread, Window
 
 
 @dataclass(frozen=True, slots=True)

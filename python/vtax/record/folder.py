@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vtax import __version__
-from vtax.analysis.intervals import RECORD, ROWS, STREAM
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import RECORD as RUN
-from vtax.formats.folder import RunFolder
-from vtax.formats.model import MachineRecord, RecordingRecord
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.folder import RECORD as RUN
+from vtax.core.formats.folder import RunFolder
+from vtax.core.formats.model import MachineRecord, RecordingRecord
+from vtax.core.recorder.intervals import RECORD, ROWS, STREAM
 
 RUNS = Path("runs")
 WHOLE_MACHINE = "machine"

@@ -6,13 +6,13 @@ import contextlib
 import subprocess
 from pathlib import Path
 
-from vtax import binaries
+from vtax.core import binaries
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.recorder.recorder import in_foreground
 from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processes
 from vtax.environments.host_facts import facts_here
 from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, RecordedMachine
-from vtax.record.options import RecordOptions, Target
-from vtax.record.recorder import in_foreground
 from vtax.workloads import builtin
 
 SWEEP_TIMEOUT_S = 20.0

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
 
 
 class Parser(argparse.ArgumentParser):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from vtax.formats.model import Better, BetterFrom
+from vtax.core.formats.model import Better, BetterFrom
 
 
 @dataclass(frozen=True, slots=True)

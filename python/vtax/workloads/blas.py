@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
 
 _LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib")
 

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtax import binaries, foreign_json
-from vtax.errors import VtaxError
+from vtax.core import binaries, foreign_json
+from vtax.core.errors import VtaxError
 from vtax.workloads import programs
 from vtax.workloads.base import tail
 

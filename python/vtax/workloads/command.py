@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import regex
 
-from vtax.analysis.results import PROGRAM_TIMES
-from vtax.doctor.model import Check
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.model import Better, BetterFrom
-from vtax.units import format_bytes
+from vtax.core.checks.model import Check
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.model import Better, BetterFrom
+from vtax.core.statistics.results import PROGRAM_TIMES
+from vtax.core.units import format_bytes
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, Reading, ResultFolder, tail
 from vtax.workloads.metric_names import direction_of, unit_of
 from vtax.workloads.metric_units import conversion, known, unwanted

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
-from vtax.formats.model import WORKING_SET, Better
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.formats.model import WORKING_SET, Better
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 from vtax.workloads.blas import Blas

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from vtax.errors import MisuseError
-from vtax.units import format_bytes
+from vtax.core.errors import MisuseError
+from vtax.core.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 PRESETS: Mapping[str, tuple[int, ...]] = MappingProxyType(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from vtax.errors import VtaxError
-from vtax.formats.model import Better
+from vtax.core.errors import VtaxError
+from vtax.core.formats.model import Better
 from vtax.workloads.base import Metric
 from vtax.workloads.hpcc_output import Output, Value, number
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.workloads.base import tail
 from vtax.workloads.hpcc_input import THRESHOLD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vtax.formats.model import Better
+from vtax.core.formats.model import Better
 from vtax.workloads.metric_units import TIMES, known, unwanted
 
 _LOWER = {"time", "latency", "delay", "duration", "elapsed", "runtime", "overhead"}

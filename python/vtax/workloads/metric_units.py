@@ -1,7 +1,7 @@
 """The units that programs print behind a number: dimension, factor and the direction they imply.
 
 Prefixes are those of the standards: kB and KB are 1000 bytes, KiB is 1024. What vtax's own options
-take as sizes and durations is in `vtax.units`.
+take as sizes and durations is in `vtax.core.units`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vtax.formats.model import Better
+from vtax.core.formats.model import Better
 
 PREFIXES: Mapping[str, int] = {
     **{letter: 1000**power for power, letter in enumerate("kMGTPE", 1)},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from vtax.errors import VtaxError
-from vtax.units import OUT_OF_RANGE, is_quantity
+from vtax.core.errors import VtaxError
+from vtax.core.units import OUT_OF_RANGE, is_quantity
 from vtax.workloads.base import Metric
 from vtax.workloads.metric_units import conversion
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from vtax import foreign_json
-from vtax.errors import VtaxError
-from vtax.formats.model import Better
-from vtax.units import is_quantity
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.model import Better
+from vtax.core.units import is_quantity
 from vtax.workloads.base import Metric, Outcome, ResultFolder, tail
 
 STDOUT = "stdout"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.workloads.metric_names import unit_of
 from vtax.workloads.metric_units import MULTIPLES, PREFIXES, TIMES, known
 

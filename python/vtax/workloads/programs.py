@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtax import elf
-from vtax.errors import VtaxError
+from vtax.core import elf
+from vtax.core.errors import VtaxError
 
 EMULATORS = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the kinds of programs that it gives to an emulator."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-from vtax import plugins
-from vtax.doctor.model import Check
-from vtax.errors import MisuseError
+from vtax.core import plugins
+from vtax.core.checks.model import Check
+from vtax.core.errors import MisuseError
 from vtax.workloads.base import Workload
 
 BUILT_IN = ("hpcc", "dgemm", "stream", "command")
@@ -53,7 +53,7 @@ def register(cls: Registered) -> Registered:
 
 @functools.cache
 def registry() -> Mapping[str, type[WorkloadClass]]:
-    """All workloads by name: vtax's own, then those of other packages (`vtax.plugins`)."""
+    """All workloads by name: vtax's own, then those of other packages (`vtax.core.plugins`)."""
     for module in BUILT_IN:
         import_module(f"vtax.workloads.{module}")
     own = {module: _REGISTERED[module] for module in BUILT_IN}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vtax.doctor.model import Check
-from vtax.errors import MisuseError
-from vtax.formats.model import WORKING_SET, Better
-from vtax.units import format_bytes, parse_size
+from vtax.core.checks.model import Check
+from vtax.core.errors import MisuseError
+from vtax.core.formats.model import WORKING_SET, Better
+from vtax.core.units import format_bytes, parse_size
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 from vtax.workloads.outcomes import (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
 
 PREFIXES: tuple[str, ...] = (
     # BLAS libraries: threads, CPU type, block sizes

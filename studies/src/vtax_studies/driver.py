@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vtax.errors import MisuseError
-from vtax.present.terminal.progress import progress
-from vtax.present.terminal.tables import show
+from vtax.core.errors import MisuseError
+from vtax.core.page.progress import progress
+from vtax.core.page.tables import show
 from vtax_studies import table
 from vtax_studies.files import to_json, write
 from vtax_studies.measuring import machine

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vtax import __version__
-from vtax.errors import VtaxError
-from vtax.formats import records
-from vtax.formats.study import ClaimRecord, FigureRecord, StudyRecord, TableRecord
-from vtax.present.format import one_line
+from vtax.core.errors import VtaxError
+from vtax.core.formats import records
+from vtax.core.formats.study import ClaimRecord, FigureRecord, StudyRecord, TableRecord
+from vtax.core.page.format import one_line
 from vtax_studies.html import write_report
 from vtax_studies.model import Claim, Outcome, Study
 from vtax_studies.table import verdict

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__
-from vtax.present.html.standalone import page_file, render_page, write_page
+from vtax.core.page.standalone import page_file, render_page, write_page
 from vtax_studies.model import Claim, Outcome, Study, Verdict
 from vtax_studies.table import SYMBOLS, counts
 

@@ -11,19 +11,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vtax import binaries, environments
+from vtax import environments
+from vtax.core import binaries
+from vtax.core.errors import VtaxError
+from vtax.core.formats.folder import REPORT, RunFolder
+from vtax.core.formats.scratch import scratch
+from vtax.core.page import render_html
+from vtax.core.runner.campaign import Campaign
+from vtax.core.runner.runner import Listener
+from vtax.core.units import format_bytes
 from vtax.environments import Environment
 from vtax.environments.base import allowed_cpus, host_memory_bytes
-from vtax.errors import VtaxError
-from vtax.formats.folder import REPORT, RunFolder
-from vtax.formats.memory import MemoryRecord
-from vtax.formats.place import PlaceRecord
-from vtax.formats.scratch import scratch
-from vtax.formats.tune import TuneRecord
-from vtax.present import render_html
-from vtax.runner.campaign import Campaign
-from vtax.runner.runner import Listener
-from vtax.units import format_bytes
+from vtax.memory.record import MemoryRecord
+from vtax.place.record import PlaceRecord
+from vtax.tune.record import TuneRecord
 from vtax.workloads.variables import base_environment
 from vtax_studies.model import Progress
 
@@ -101,7 +102,7 @@ def carried_out(
     campaign = make(request, folder, shown)
     record = campaign.run()
     if campaign.found:
-        result = import_module(f"vtax.present.pages.{record.verb}")
+        result = import_module(f"vtax.{record.verb}.page")
         render_html.write(result.page(record), folder.path / REPORT)
     if record.state == "interrupted":
         raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from vtax.present.figures.plotting import Figure
+from vtax.core.page.plotting import Figure
 
 if TYPE_CHECKING:
     import polars as pl

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vtax.present.figures.plotting import Plot, base_layout, label
-from vtax.present.format import signed, significant
+from vtax.core.page.format import signed, significant
+from vtax.core.page.plotting import Plot, base_layout, label
 
 BAR_PX = 16
 GAP_PX = 14

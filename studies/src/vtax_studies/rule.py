@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from vtax.present.format import signed, significant
+from vtax.core.page.format import signed, significant
 from vtax_studies.model import Basis, Claim, Verdict
 
 D = TypeVar("D")

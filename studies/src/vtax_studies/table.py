@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from vtax.present.format import plural
-from vtax.present.terminal import tables
+from vtax.core.page import tables
+from vtax.core.page.format import plural
 from vtax_studies.model import Basis, Claim, Outcome, Study, Verdict
 
 SYMBOLS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.UNKNOWN: "?"}
@@ -50,7 +50,7 @@ def verdict(claim: Claim) -> str:
 
 
 def parts(study: Study, outcome: Outcome) -> list[RenderableType]:
-    """The claims for `vtax.present.terminal.tables.show`."""
+    """The claims for `vtax.core.page.tables.show`."""
     headings = ("Section", "The paper says", "Its value", study.found, "Verdict")
     table = tables.table(headings, map(_row, outcome.claims))
     table.expand = True

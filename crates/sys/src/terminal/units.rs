@@ -1,6 +1,6 @@
 //! Sizes, durations and counts as users write them: one grammar for every program.
 //!
-//! `python/vtax/units.py` implements the same grammar; `tests/data/units.json` is the table that
+//! `python/vtax/core/units.py` implements the same grammar; `tests/data/units.json` is the table that
 //! both are tested against. The errors are the reasons; the caller names the option.
 
 use std::time::Duration;

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vtax import environments, workloads
-from vtax.doctor.checks import agent, clocks, events, limits, place, processor
-from vtax.doctor.model import Check
-from vtax.record import sources
+from vtax.core.checks.model import Check
+from vtax.core.recorder import sources
+from vtax.doctor.checks import agent, clocks, events, limits, processor
+from vtax.place import checks as place
 from vtax.workloads.loads.registry import LoadPrograms
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
 
 _SLOW = {"acpi_pm": "about 1 us", "hpet": "about 1 us", "jiffies": "a whole tick", "xen": "a call"}
 """Clock sources that a program cannot read without entering the kernel, or that are coarse."""

@@ -6,9 +6,9 @@ import errno
 import os
 from pathlib import Path
 
-from vtax.doctor.host import CAP_BPF, CAP_PERFMON, Host
-from vtax.doctor.model import Check, Finding
-from vtax.elf import is_static
+from vtax.core.checks.host import CAP_BPF, CAP_PERFMON, Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.elf import is_static
 
 DYNAMIC = "; vtax-host is dynamic: a machine into which it is pushed needs libelf"
 

@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
 
 GIB = 1 << 30
 NEEDED_MEMORY = 2 * GIB

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
 
 _CPU = "/sys/devices/system/cpu"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from vtax.core.errors import VtaxError
 from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.console import plain_text
@@ -16,7 +17,6 @@ from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.host import PATH, EmulatedHost
 from vtax.environments.lab.nested import Nested
 from vtax.environments.machine_command import MachineCommand
-from vtax.errors import VtaxError
 
 HOST_TIMEOUT_S = 120.0
 GUEST_TIMEOUT_S = 180.0

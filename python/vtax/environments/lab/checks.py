@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, State
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding, State
+from vtax.core.errors import VtaxError
 from vtax.environments.lab.emulator import shadow_obstacle, svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PATHS, busybox
 from vtax.environments.qemu_program import PROGRAM, QemuKernel
-from vtax.errors import VtaxError
 
 
 class Installed(Check):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from vtax.core.errors import VtaxError
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
@@ -21,7 +22,6 @@ from vtax.environments.lab import nested
 from vtax.environments.lab.qmp import Qmp
 from vtax.environments.lab.traces import PARAMETER
 from vtax.environments.machine import spawn
-from vtax.errors import VtaxError
 
 CPU = "EPYC"
 """For this CPU QEMU emulates AMD's SVM with nested paging, and no PKU, which does not work with

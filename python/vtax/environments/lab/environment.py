@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax.doctor.model import Check
+from vtax.core.checks.model import Check
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.units import format_bytes
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
     MachineLike,
@@ -33,8 +35,6 @@ from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
 from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.errors import MisuseError, VtaxError
-from vtax.units import format_bytes
 
 SMALLEST_GUEST_BYTES = 128 << 20
 HOST_BYTES = 512 << 20

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vtax.core.errors import VtaxError
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree, decompress
-from vtax.errors import VtaxError
 
 Kind = Literal["host", "builtin", "disk", "initramfs", "none"]
 

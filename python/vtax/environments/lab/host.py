@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from vtax import foreign_json
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
 from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
 from vtax.environments.capabilities import Completed
 from vtax.environments.machine_command import MachineCommand
-from vtax.errors import VtaxError
 from vtax.workloads.base import tail
 
 PATH = {"PATH": "/bin:/usr/bin"}

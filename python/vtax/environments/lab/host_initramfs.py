@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vtax import binaries, elf
+from vtax.core import binaries, elf
+from vtax.core.errors import VtaxError
 from vtax.environments import guest_kernel, qemu_program
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import guest_initramfs
 from vtax.environments.lab.host import HOST_PROGRAM
-from vtax.errors import VtaxError
 
 QEMU = PurePosixPath("/usr/bin") / qemu_program.PROGRAM
 """The path of QEMU in the emulated host, wherever it is on the real host."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from vtax.clocks import Skew
+from vtax.core.clocks import Skew
+from vtax.core.errors import VtaxError
 from vtax.environments import sandbox
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, given_input
 from vtax.environments.base import MachineLike
@@ -33,7 +34,6 @@ from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
-from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
 OUTPUT_BYTES = 64 << 20

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from vtax import foreign_json
-from vtax.errors import VtaxError
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
 
 MAX_LINE_BYTES = 1 << 20
 ANSWER_TIMEOUT_S = 20.0

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vtax import cache, foreign_json
-from vtax.errors import VtaxError
+from vtax.core import cache, foreign_json
+from vtax.core.errors import VtaxError
 
 KEEP = 4
 """The most snapshots to keep; each takes about 0.5 GB of disk."""

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vtax import cache
+from vtax.core import cache
+from vtax.core.errors import VtaxError
+from vtax.core.formats.files import write_atomic
+from vtax.core.formats.scratch import scratch
 from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
@@ -20,9 +23,6 @@ from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu_program import program_version
-from vtax.errors import VtaxError
-from vtax.formats.files import write_atomic
-from vtax.formats.scratch import scratch
 
 NUDGE_S = 5.0
 """QEMU 7.2 now and then leaves the timer's interrupt pending (IRR of the local APIC has it) while a

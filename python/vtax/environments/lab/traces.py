@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import time
 
+from vtax.core.errors import VtaxError
 from vtax.environments.console import ConsoleTail, plain_text
 from vtax.environments.lab.qmp import Qmp
-from vtax.errors import VtaxError
 
 PARAMETER = "sysrq_always_enabled"
 """Parameter of the emulated host's kernel."""

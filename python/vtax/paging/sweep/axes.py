@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtax.errors import MisuseError
+from vtax.core.errors import MisuseError
 
 Scalar = str | int | float | bool
 Root = Literal["machine", "simulation", "policy"]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.specs import unknown
 from vtax.paging.settings import described
 from vtax.paging.sweep.axes import (
     Axis,
@@ -28,7 +29,6 @@ from vtax.paging.sweep.axes import (
     segments,
 )
 from vtax.paging.sweep.point import Point, PolicyFile, Workload
-from vtax.specs import unknown
 
 MOST_POINTS = 100_000
 MAX_BYTES = 1 << 20

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats import records, tables
-from vtax.formats.folder import RunFolder
-from vtax.formats.journal import Journal
-from vtax.formats.sweep import SweepRecord
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records, tables
+from vtax.core.formats.folder import RunFolder
+from vtax.core.formats.journal import Journal
 from vtax.paging.sweep.point import Finished, Point
+from vtax.paging.sweep.record import SweepRecord
 
 if TYPE_CHECKING:
     import polars

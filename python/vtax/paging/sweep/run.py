@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vtax import __version__
-from vtax.errors import MisuseError, VtaxError
-from vtax.formats.sweep import FailedPoint, SweepRecord
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.paging.sweep.design import Design
 from vtax.paging.sweep.folder import COLUMNS, SweepFolder, tidy
 from vtax.paging.sweep.point import Evaluate, Finished, Point
+from vtax.paging.sweep.record import FailedPoint, SweepRecord
 from vtax.paging.sweep.workers import Workers, running
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ State = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Progress(Protocol):
-    """Receives the progress of a sweep: see `vtax.present.terminal.progress`."""
+    """Receives the progress of a sweep: see `vtax.core.page.progress`."""
 
     def begin(self, total: int, done: int = 0, text: str = "") -> None: ...
 

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from vtax import foreign_json
-from vtax.errors import MisuseError
-from vtax.formats.scratch import scratch
+from vtax.core import foreign_json
+from vtax.core.errors import MisuseError
+from vtax.core.formats.scratch import scratch
+from vtax.core.specs import unknown
 from vtax.paging import native, policy
 from vtax.paging.inputs import Description, machine_description
-from vtax.paging.modes import Parameters, Value, available, policies
+from vtax.paging.mode import Parameters, Value, available, policies
 from vtax.paging.run import simulate
 from vtax.paging.settings import Settings
 from vtax.paging.sweep.axes import Scalar
 from vtax.paging.sweep.design import Catalog
 from vtax.paging.sweep.point import Point, PolicyFile, Workload
-from vtax.specs import unknown
 
 
 def catalog() -> Catalog:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from typing import TYPE_CHECKING
 
-from vtax.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.processes import Pool, undisturbed
 from vtax.paging.sweep.point import Evaluate, Finished, Point, Row
-from vtax.processes import Pool, undisturbed
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vtax import foreign_json
-from vtax.errors import VtaxError
-from vtax.formats.model import Better
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.model import Better
 from vtax.workloads.base import Command, tail
 
 LONGEST_OUTPUT = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.workloads.base import Command
 from vtax.workloads.loads import ports
 from vtax.workloads.loads.base import (

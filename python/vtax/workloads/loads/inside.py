@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from vtax.errors import VtaxError
+from vtax.core.errors import VtaxError
 from vtax.workloads.base import Command
 from vtax.workloads.dgemm import DGEMM_PROGRAM, Dgemm
 from vtax.workloads.loads.base import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding
-from vtax.errors import MisuseError, VtaxError
-from vtax.specs import unknown
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.specs import unknown
 from vtax.workloads.loads.base import Load
 from vtax.workloads.loads.http import Ab, Wrk
 from vtax.workloads.loads.inside import Disk, references

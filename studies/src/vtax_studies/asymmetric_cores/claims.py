@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from vtax.analysis.place_hypothesis import HYPOTHESIS
-from vtax.formats.place import PlaceLoad, PlacePoint
-from vtax.present.format import significant
+from vtax.core.page.format import significant
+from vtax.place.hypothesis import HYPOTHESIS
+from vtax.place.record import PlaceLoad, PlacePoint
 from vtax_studies.asymmetric_cores import data as m
 from vtax_studies.asymmetric_cores.data import Data, Interval
 from vtax_studies.asymmetric_cores.setup import (

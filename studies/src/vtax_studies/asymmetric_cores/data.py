@@ -8,9 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from vtax.analysis import place, place_hypothesis
-from vtax.analysis.place import FULL
-from vtax.formats.place import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
+from vtax.place import analysis as place
+from vtax.place import hypothesis as place_hypothesis
+from vtax.place.analysis import FULL
+from vtax.place.record import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
 from vtax_studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEMU, SLOW_GUEST, SPECS
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from vtax.analysis.place import FULL
-from vtax.formats.place import PlaceLoad, PlaceRecord
-from vtax.present.figures.plotting import Figure
-from vtax.present.format import significant
-from vtax.present.pages import place_figures as place
-from vtax.present.pages import place_tables
+from vtax.core.page.format import significant
+from vtax.core.page.plotting import Figure
+from vtax.place import figures as place
+from vtax.place import tables as place_tables
+from vtax.place.analysis import FULL
+from vtax.place.record import PlaceLoad, PlaceRecord
 from vtax_studies.asymmetric_cores import data as m
 from vtax_studies.asymmetric_cores.data import Data
 from vtax_studies.asymmetric_cores.setup import (

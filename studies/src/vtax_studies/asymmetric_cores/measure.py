@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtax.core.errors import VtaxError
 from vtax.environments import Environment
-from vtax.errors import VtaxError
-from vtax.formats.place import PlaceRecord
-from vtax.runner import service_domain
-from vtax.runner.place import PlaceCampaign, PlaceRequest
-from vtax.runner.service_domain import Backend
+from vtax.place import service_domain
+from vtax.place.campaign import PlaceCampaign, PlaceRequest
+from vtax.place.record import PlaceRecord
+from vtax.place.service_domain import Backend
 from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
 from vtax_studies.asymmetric_cores.data import Data, joined

@@ -25,7 +25,7 @@ STAND_INS: Mapping[str, Sequence[str]] = {AB: (AB, HTTP), TCP: (TCP,), UDP: (UDP
 """Loads that a figure of the paper may be drawn from, the best one first."""
 OTHERS = (HTTP, "http10", "tcp-in")
 """Loads that the paper does not have, for its hypothesis: an answer takes twelve pairs of load and
-environment (`vtax.analysis.place_hypothesis`)."""
+environment (`vtax.place.hypothesis`)."""
 
 LOWEST = 50.0
 """In percent of full speed: 1.15 GHz of 2.3."""

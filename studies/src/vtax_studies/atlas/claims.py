@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
-from vtax.analysis.memory import NO_TLB
-from vtax.formats.memory import MemoryEnvironment, MemoryPoint
-from vtax.present.format import significant
-from vtax.units import format_bytes
+from vtax.core.page.format import significant
+from vtax.core.units import format_bytes
+from vtax.memory.analysis import NO_TLB
+from vtax.memory.record import MemoryEnvironment, MemoryPoint
 from vtax_studies.atlas import data as m
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (

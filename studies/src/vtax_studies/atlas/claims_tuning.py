@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 
-from vtax.formats.tune import TuneEnvironment, TuneEquivalence
-from vtax.formats.tuning import CacheEdge
-from vtax.present.format import significant
+from vtax.core.page.format import significant
+from vtax.tune.record import TuneEnvironment, TuneEquivalence
+from vtax.tune.tuning import CacheEdge
 from vtax_studies.atlas import data as m
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (

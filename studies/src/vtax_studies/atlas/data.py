@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from vtax.formats.memory import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
-from vtax.formats.tune import TuneEnvironment, TuneEquivalence
+from vtax.memory.record import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
+from vtax.tune.record import TuneEnvironment, TuneEquivalence
 from vtax_studies.atlas.setup import NATIVE, PLACES, Place
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some

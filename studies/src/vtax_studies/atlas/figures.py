@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vtax.analysis.memory import PARTS
-from vtax.formats.memory import MemoryEnvironment, MemoryPoint
-from vtax.present.figures.plotting import Figure
-from vtax.present.format import significant
+from vtax.core.page.format import significant
+from vtax.core.page.plotting import Figure
+from vtax.memory.analysis import PARTS
+from vtax.memory.record import MemoryEnvironment, MemoryPoint
 from vtax_studies.atlas import figures_tuning
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vtax.formats.tune import TuneEnvironment
-from vtax.present.figures.plotting import Figure
+from vtax.core.page.plotting import Figure
+from vtax.tune.record import TuneEnvironment
 from vtax_studies.atlas.claims_tuning import chosen, detected
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (

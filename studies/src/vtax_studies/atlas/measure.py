@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtax.core.errors import VtaxError
 from vtax.environments import Environment
-from vtax.errors import VtaxError
-from vtax.formats.memory import MemoryRecord
-from vtax.formats.tune import TuneRecord
-from vtax.runner.memory import MemoryCampaign, MemoryRequest
-from vtax.runner.tune import TuneCampaign, TuneRequest
-from vtax.workloads.sized import SizedDgemm
-from vtax.workloads.tuner import GENERATED, PEERS, Tuner
+from vtax.memory.campaign import MemoryCampaign, MemoryRequest
+from vtax.memory.record import MemoryRecord
+from vtax.memory.sized import SizedDgemm
+from vtax.tune.campaign import TuneCampaign, TuneRequest
+from vtax.tune.record import TuneRecord
+from vtax.tune.tuner import GENERATED, PEERS, Tuner
 from vtax_studies.atlas.data import Data, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
 from vtax_studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place

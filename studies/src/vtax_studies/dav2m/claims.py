@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from vtax.present.format import significant
+from vtax.core.page.format import significant
 from vtax_studies.dav2m import claims_workloads
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need

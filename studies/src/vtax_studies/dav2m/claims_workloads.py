@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from vtax.present.format import significant
+from vtax.core.page.format import significant
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data
 from vtax_studies.dav2m.setup import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vtax.present.format import significant
+from vtax.core.page.format import significant
 from vtax_studies.dav2m.claims import RULES
 from vtax_studies.dav2m.data import Data
 from vtax_studies.dav2m.figures import FIGURES

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from vtax.present.figures.plotting import Figure, Plot, base_layout, label
-from vtax.present.format import MINUS, significant
+from vtax.core.page.format import MINUS, significant
+from vtax.core.page.plotting import Figure, Plot, base_layout, label
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need
 from vtax_studies.dav2m.setup import (

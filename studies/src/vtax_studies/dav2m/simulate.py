@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from vtax.core.processes import Pool
 from vtax.paging import (
     Policy,
     Reading,
@@ -20,7 +21,6 @@ from vtax.paging import (
     simulate,
     workload_description,
 )
-from vtax.processes import Pool
 from vtax_studies.dav2m.data import Data, frame_names
 from vtax_studies.dav2m.setup import (
     CHOICES,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from vtax.analysis.cpu_wall import CpuWall, Share
-from vtax.analysis.order_drift import Change, Contrast
-from vtax.analysis.order_drift import Verdict as Drift
-from vtax.analysis.results import Result
-from vtax.present.format import percent_interval, signed, significant
+from vtax.audit.order_drift import Change, Contrast
+from vtax.audit.order_drift import Verdict as Drift
+from vtax.core.page.format import percent_interval, signed, significant
+from vtax.core.statistics.cpu_wall import CpuWall, Share
+from vtax.core.statistics.results import Result
 from vtax_studies.hpcc import data as m
 from vtax_studies.hpcc.data import Data
 from vtax_studies.hpcc.setup import (

@@ -9,11 +9,11 @@ from functools import cache
 import polars as pl
 
 from vtax import __version__
-from vtax.analysis.compare import compare
-from vtax.analysis.cpu_wall import CpuWall, Share, cpu_wall
-from vtax.analysis.order_drift import Observation, Order, OrderDrift, order_drift
-from vtax.analysis.results import Result
-from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
+from vtax.audit.order_drift import Observation, Order, OrderDrift, order_drift
+from vtax.compare.analysis import compare
+from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, Sample
+from vtax.core.statistics.cpu_wall import CpuWall, Share, cpu_wall
+from vtax.core.statistics.results import Result
 from vtax_studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, TCG, WALL
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some

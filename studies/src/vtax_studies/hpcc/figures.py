@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vtax.analysis.order_drift import Contrast
-from vtax.present.figures.plotting import Figure, Plot
-from vtax.present.format import significant
+from vtax.audit.order_drift import Contrast
+from vtax.core.page.format import significant
+from vtax.core.page.plotting import Figure, Plot
 from vtax_studies.hpcc import data as m
 from vtax_studies.hpcc.claims import apart, change, ratio, share, words
 from vtax_studies.hpcc.data import Data

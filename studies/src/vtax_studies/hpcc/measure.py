@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtax import foreign_json
+from vtax.audit import order_runs as order_drift
+from vtax.audit.order_runs import Subject
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.scratch import scratch
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.environments import Environment
 from vtax.environments.base import MachineLike
-from vtax.errors import VtaxError
-from vtax.formats.scratch import scratch
-from vtax.runner import order_drift
-from vtax.runner.order_drift import Subject
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.workloads import programs
 from vtax.workloads.base import Command, Metric
 from vtax.workloads.hpcc import Hpcc

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from vtax.analysis.intervals import Recording
-from vtax.analysis.ways import Axis, Per
-from vtax.present.format import signed, significant
+from vtax.core.page.format import signed, significant
+from vtax.core.recorder.intervals import Recording
+from vtax.core.recorder.ways import Axis, Per
 from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, below, some
 from vtax_studies.vrtprof import claims_emulated as emulated
 from vtax_studies.vrtprof import data as m

@@ -9,9 +9,9 @@ from functools import partial
 
 import polars as pl
 
-from vtax.analysis.intervals import CPI
-from vtax.analysis.ways import Axis, Per
-from vtax.present.format import signed, significant
+from vtax.core.page.format import signed, significant
+from vtax.core.recorder.intervals import CPI
+from vtax.core.recorder.ways import Axis, Per
 from vtax_studies.model import Basis
 from vtax_studies.rule import Judgement, Rule, below
 from vtax_studies.vrtprof import data as m

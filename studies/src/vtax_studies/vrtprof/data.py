@@ -10,11 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from vtax.analysis.correlation import Matrix, correlate
-from vtax.analysis.intervals import Event, Recording, axis_of
-from vtax.analysis.phases import phase_bins, phases
-from vtax.analysis.timeline import timeline
-from vtax.analysis.ways import Axis, By, Method, Per
+from vtax.core.recorder.intervals import Event, Recording, axis_of
+from vtax.core.recorder.ways import Axis, By, Method, Per
+from vtax.record.correlate.analysis import Matrix, correlate
+from vtax.record.timeline.analysis import timeline
+from vtax.record.timeline.phases import phase_bins, phases
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof.setup import EMULATED, NATIVE, PAIR_COLUMNS

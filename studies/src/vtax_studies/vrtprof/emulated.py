@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from vtax import foreign_json
-from vtax.analysis.intervals import Recording, load
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.recorder.intervals import Recording, load
+from vtax.core.recorder.options import RecordOptions
+from vtax.core.runner.instruments.record import Recording as Recorded
+from vtax.core.runner.runner import Done, Variant
 from vtax.environments import Environment
-from vtax.errors import VtaxError
-from vtax.record.options import RecordOptions
-from vtax.runner.instruments.record import Recording as Recorded
-from vtax.runner.runner import Done, Variant
 from vtax.workloads.base import Command
 from vtax_studies.measuring import Counting
 from vtax_studies.vrtprof.runs import (

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import polars as pl
 
-from vtax.analysis.correlation import Matrix, difference
-from vtax.analysis.intervals import Recording
-from vtax.analysis.timeline import timeline
-from vtax.analysis.ways import Axis, By, Per
-from vtax.present.figures.plotting import Figure
-from vtax.present.format import signed, significant
-from vtax.present.pages.correlation import change_figure, matrix_figure
-from vtax.present.pages.timeline import timeline_figure
+from vtax.core.page.format import signed, significant
+from vtax.core.page.plotting import Figure
+from vtax.core.recorder.intervals import Recording
+from vtax.core.recorder.ways import Axis, By, Per
+from vtax.record.correlate.analysis import Matrix, difference
+from vtax.record.correlate.page import change_figure, matrix_figure
+from vtax.record.timeline.analysis import timeline
+from vtax.record.timeline.page import timeline_figure
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof import data as m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vtax.present.format import plural, signed, significant
+from vtax.core.page.format import plural, signed, significant
 from vtax_studies.rule import Judgement, below
 from vtax_studies.vrtprof.data import Overheads
 

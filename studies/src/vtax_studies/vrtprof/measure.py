@@ -11,14 +11,14 @@ from typing import Any
 
 import polars as pl
 
-from vtax import binaries, foreign_json
-from vtax.analysis.intervals import Recording, load
-from vtax.errors import VtaxError
-from vtax.formats.scratch import scratch
-from vtax.record.options import RecordOptions
-from vtax.record.recorder import PROGRAM, Recorder
-from vtax.runner.instruments.record import Recording as Recorded
-from vtax.runner.runner import Done, Step, Variant
+from vtax.core import binaries, foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.scratch import scratch
+from vtax.core.recorder.intervals import Recording, load
+from vtax.core.recorder.options import RecordOptions
+from vtax.core.recorder.recorder import PROGRAM, Recorder
+from vtax.core.runner.instruments.record import Recording as Recorded
+from vtax.core.runner.runner import Done, Step, Variant
 from vtax_studies.measuring import Counting
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.vrtprof import emulated

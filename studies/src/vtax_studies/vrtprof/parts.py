@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vtax.present.format import plural
+from vtax.core.page.format import plural
 from vtax_studies.model import Parts, StudyOptions
 from vtax_studies.vrtprof.claims import RULES
 from vtax_studies.vrtprof.data import Data

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtax.analysis.intervals import Recording
+from vtax.core.errors import VtaxError
+from vtax.core.recorder.intervals import Recording
+from vtax.core.recorder.recorder import summary
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
 from vtax.environments import Environment
-from vtax.errors import VtaxError
-from vtax.record.recorder import summary
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
 from vtax.workloads import builtin
 from vtax.workloads.base import Command
 from vtax.workloads.variables import base_environment

@@ -14,7 +14,7 @@ const RUN_DELAY: &str = "run delay";
 const LEAST_PAIRS: u32 = 3;
 
 /// Elasticity as a straight line of one value, in the form that Python writes
-/// (`vtax.formats.place.Predictor`).
+/// (`vtax.place.record.Predictor`).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Predictor {
     name: String,
@@ -113,7 +113,7 @@ impl Predictor {
     }
 
     /// The elasticity, with half its 95 % prediction interval, as by
-    /// `vtax.analysis.place_hypothesis.predicted`.
+    /// `vtax.place.hypothesis.predicted`.
     fn elasticity(&self, value: f64) -> (f64, f64) {
         let leverage =
             1.0 + 1.0 / f64::from(self.n) + (value - self.mean).powi(2) / self.sum_of_squares;

@@ -1,0 +1,1 @@
+"""`vtax audit`: whether the clocks of environments can be believed."""

@@ -1,0 +1,1 @@
+"""`vtax compare` and `vtax report`: what environments cost a workload."""

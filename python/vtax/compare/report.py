@@ -1,0 +1,48 @@
+"""`vtax report`: build the report of a run again, also of one that was cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vtax.core.command.options import Json, Notes, ShownNotes
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
+    notes: ShownNotes = Notes.FEW,
+    as_json: Json = False,
+) -> None:
+    """Analyse a run folder again, write its report.html, and print the table.
+
+    A run whose vtax was killed has every sample that was finished; the report says that the run was
+    cut short.
+
+    \b
+    Example:
+      vtax report runs/20261120T120000Z-hpcc-small
+    """
+    from vtax.compare import shown
+    from vtax.compare.analysis import compare
+    from vtax.compare.html import write_report
+    from vtax.core.command import campaigns
+    from vtax.core.errors import VtaxError
+    from vtax.core.formats.folder import JOURNAL, REPORT, RunFolder, load, own_report
+
+    if (own := own_report(run)) is not None:
+        campaigns.show(own, run, as_json=as_json)
+        return
+    record, samples = load(run)
+    comparison = compare(record, samples, str(run))
+    try:
+        folder = RunFolder(run)
+        # A run that another vtax is still writing is shown as it is, and left to that process.
+        if (run / JOURNAL).exists() and folder.claim():
+            folder.finish(samples)
+            folder.release()
+        write_report(comparison, samples, run / REPORT)
+    except OSError as error:
+        raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
+    shown.show(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)

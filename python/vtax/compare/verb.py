@@ -1,0 +1,336 @@
+"""`vtax compare`: one workload in several environments, and how far to believe the difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.compare import report, shown
+from vtax.core.command import campaigns
+from vtax.core.command.declared import (
+    DeclaredWithWorkloads,
+    complete_instrument,
+    complete_spec,
+    complete_workload,
+)
+from vtax.core.command.options import (
+    RUNS,
+    Env,
+    Json,
+    Notes,
+    Out,
+    Quiet,
+    Seed,
+    Share,
+    ShownNotes,
+    takes,
+)
+
+if TYPE_CHECKING:
+    from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
+    from vtax.core.formats.model import ComparisonRecord
+    from vtax.core.statistics.results import Comparison
+
+EXAMPLES = """\b
+Examples:
+  vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
+  vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
+  vtax compare --in uml --until 2% --budget 5m -- dgemm
+  vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
+"""
+
+SETTINGS: dict[str, Any] = {
+    "cls": DeclaredWithWorkloads,
+    "short_help": "Run a workload in several environments: what each costs.",
+    "epilog": EXAMPLES,
+    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+}
+
+
+class Reboot(StrEnum):
+    """When a machine is started again."""
+
+    EACH = "each"
+    NEVER = "never"
+
+
+class ProgramClock(StrEnum):
+    """The clocks of `vtax.core.formats.model.Clock`, as an option."""
+
+    WALL = "wall"
+    CPU = "cpu"
+    TSC = "tsc"
+    HOST = "host"
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `vtax compare`."""
+
+    workload: Annotated[
+        list[str],
+        typer.Argument(
+            help="The workload and its options, after --.",
+            metavar="WORKLOAD",
+            autocompletion=complete_workload,
+        ),
+    ]
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Guests such as uml get a baseline that runs "
+            "natively. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None
+    repetitions: Annotated[
+        int | None,
+        typer.Option(
+            "--reps",
+            "--repetitions",
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Repetitions per environment. Default: 5, with --until 3.",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Then go on until the interval of the program's time (or of the first --metric) "
+            "is within ± this, e.g. 2%: what is noisy and cheap runs more often. Ends with "
+            "--budget, or after 100 rounds.",
+        ),
+    ] = None
+    reboot: Annotated[
+        Reboot, typer.Option(help="Start machines again for each repetition, or never.")
+    ] = Reboot.NEVER
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Stop adding repetitions after this time, e.g. 5m.", metavar="TIME"),
+    ] = None
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
+    ] = None
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Stop a run that writes more into its result folder, e.g. 4G."
+        ),
+    ] = "1G"
+    margin: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=50,
+            metavar="PERCENT",
+            help="Margin within which environments are equivalent.",
+        ),
+    ] = 2.0
+    clock: Annotated[
+        ProgramClock,
+        typer.Option(
+            help="Whose time of the whole program leads: the machine's wall clock, its CPU time, "
+            "the time stamp counter, the host's wall clock."
+        ),
+    ] = ProgramClock.WALL
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Look at the clocks before and after (vtax audit --quick)."),
+    ] = False
+    seed: Seed = None
+    warm_up: Annotated[
+        bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
+    ] = True
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC|none",
+            help="What the others are compared with; none: the first --in, and nothing runs "
+            "natively. Default: native, as large as each guest.",
+        ),
+    ] = None
+    control: Annotated[
+        bool, typer.Option("--control/--no-control", help="Measure the baseline twice (A/A).")
+    ] = True
+    keep_env: Annotated[
+        bool, typer.Option("--keep-env", help="Keep OMP_*, OPENBLAS_*, MKL_* and the like.")
+    ] = False
+    clean_env: Annotated[
+        bool, typer.Option("--clean-env", help="Give commands none of your own variables.")
+    ] = False
+    env: Env = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A number in a command's output: NAME[:UNIT][:higher|lower]=REGEX; more: "
+            "vtax compare -- command --help.",
+            metavar="METRIC",
+        ),
+    ] = None
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Run a command line there. Default: the current folder.", metavar="DIR"),
+    ] = None
+    instruments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Also use this instrument where possible; repeat it.",
+            metavar="NAME",
+            autocompletion=complete_instrument,
+        ),
+    ] = None
+    push: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Bring this file or folder to where this machine's files are not seen; repeat it.",
+            metavar="PATH",
+            exists=True,
+        ),
+    ] = None
+    share: Share = None
+    out: Out = RUNS
+    notes: ShownNotes = Notes.FEW
+    as_json: Json = False
+    quiet: Quiet = False
+
+
+@takes(CompareOptions)
+def compare(options: CompareOptions) -> None:
+    """Run a workload in several environments and say what each costs, with what confidence.
+
+    Every environment is compared with a native run that has the same CPUs and memory: the workload
+    runs on this machine too, even if only guests are named. For a program that must not run here,
+    give --baseline none.
+
+    Each repetition of a command gets your standard input (a file or a pipe), your variables without
+    secrets and without those that change results, and an empty home (docs/environments.md).
+    """
+    from vtax.compare.campaign import ComparisonCampaign
+    from vtax.core.formats.folder import RunFolder
+    from vtax.core.page.progress import listener
+
+    request = _request(options)
+    _check(request)
+    folder = RunFolder.create(options.out, request.workload.label())
+    campaign = ComparisonCampaign(request, folder, listener(options.quiet))
+    record = campaign.carry_out()
+    comparison = _analyse(record, campaign)
+    shown.show(
+        comparison,
+        folder.path,
+        as_json=options.as_json,
+        all_notes=options.notes is Notes.ALL,
+    )
+    campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
+
+
+def _request(options: CompareOptions) -> ComparisonRequest:
+    """What the options ask for, of this machine as it is. Raises MisuseError for what cannot be."""
+    from vtax import workloads
+    from vtax.compare.campaign import ComparisonRequest
+    from vtax.core.command import standard_input
+    from vtax.core.runner.given import Wishes, given
+    from vtax.core.runner.instruments import chosen
+    from vtax.core.runner.matching import compared_variants, pushed, showing
+    from vtax.core.units import parse_percent, parse_size
+    from vtax.environments import BASELINE
+    from vtax.environments.base import working_folder
+    from vtax.workloads.command import CommandLine
+
+    until_percent = None if options.until is None else parse_percent(options.until)
+    budget_s, timeout_s = map(campaigns.seconds, (options.budget, options.timeout))
+    max_output_bytes = parse_size(options.max_output)
+    wishes = Wishes(options.share or (), options.keep_env, options.clean_env, options.env or ())
+    workload = workloads.parse(tuple(options.workload), tuple(options.metric or ()))
+    specs = options.environments or [BASELINE]
+    variants = compared_variants(specs, options.control, options.baseline)
+    variants = pushed(variants, options.push or ())
+    unread: tuple[str, ...] = ()
+    if isinstance(workload, CommandLine):
+        alone = not any(each.role == "measured" and each.baseline for each in variants)
+        read = standard_input.read()
+        workload, unread = replace(workload, compared=not alone, stdin=read.content), read.said
+    instruments = chosen(options.instruments or (), [each.environment for each in variants])
+    machines = {each.label: each.environment for each in variants}
+    workdir = working_folder(options.workdir, machines)
+    gets = given(machines, workload.needs(), workdir, wishes)
+    return ComparisonRequest(
+        workload=workload,
+        compared_variants=showing(variants, gets.shown),
+        variables=gets.environment,
+        recorded_variables=gets.variables.kept,
+        scrubbed_variables=gets.variables.scrubbed,
+        command_line=campaigns.command_line(),
+        inputs=(*gets.said, *unread),
+        repetitions=options.repetitions or _usual_repetitions(until_percent),
+        until_percent=until_percent,
+        warm_up=options.warm_up,
+        reboot=options.reboot.value,
+        budget_s=budget_s,
+        timeout_s=timeout_s,
+        max_output_bytes=max_output_bytes,
+        margin_percent=options.margin,
+        clock=options.clock.value,
+        seed=campaigns.chosen_seed(options.seed),
+        audit=options.audit,
+        workdir=workdir,
+        instruments=instruments,
+    )
+
+
+def _usual_repetitions(until_percent: float | None) -> int:
+    if until_percent is None:
+        from vtax.compare.campaign import USUAL_REPETITIONS
+
+        return USUAL_REPETITIONS
+    from vtax.compare.allocation import PILOT_ROUNDS
+
+    return PILOT_ROUNDS
+
+
+def _check(request: ComparisonRequest) -> None:
+    """Raise for everything that can be known to be missing before a folder is made or a guest
+    booted."""
+    from vtax.environments import sharing
+    from vtax.workloads import programs
+    from vtax.workloads.command import CommandLine
+
+    for compared in request.compared_variants:
+        compared.environment.check()
+    workload = request.workload
+    own = workload if isinstance(workload, CommandLine) else None
+    remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
+    machines = {each.label: each.environment for each in request.compared_variants}
+    here = any(each.sees_host_files() for each in machines.values())
+    where = (request.variables["PATH"], request.workdir or Path())
+    arguments = own.argv[1:] if own else ()
+    for program in workload.needs() if here else ():
+        found = programs.require(program, *where, remedy, arguments)
+        sharing.require_seen(machines, found)
+
+
+def _analyse(record: ComparisonRecord, campaign: ComparisonCampaign) -> Comparison:
+    from vtax.compare.analysis import compare as analyse
+    from vtax.compare.html import write_report
+    from vtax.core.formats.folder import REPORT
+
+    path = campaign.folder.path
+    comparison = analyse(record, campaign.samples, str(path))
+    write_report(comparison, campaign.samples, path / REPORT)
+    return comparison
+
+
+def add(app: typer.Typer) -> None:
+    """Make it a verb of `app`, and `report`, which shows a run again."""
+    app.command(**SETTINGS)(compare)
+    app.command(short_help="Write the report of a run again.")(report.report)

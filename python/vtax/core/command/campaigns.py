@@ -1,0 +1,73 @@
+"""What the verbs that measure share: what every request has, and how a run is shown and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from vtax.core.formats.model import Kept
+    from vtax.core.runner.runner import State
+
+INTERRUPTED = 130
+FAILED = 1
+
+
+def command_line() -> tuple[str, ...]:
+    """The command line as records keep it."""
+    return ("vtax", *sys.argv[1:])
+
+
+def chosen_seed(given: int | None) -> int:
+    """The seed that the user gave, or a new one."""
+    return secrets.randbits(32) if given is None else given
+
+
+def seconds(duration: str | None) -> float | None:
+    """An option that may be left out, in seconds. Raises MisuseError for what is no duration."""
+    from vtax.core.units import parse_duration
+
+    return None if duration is None else parse_duration(duration)
+
+
+def variables() -> dict[str, str]:
+    """Environment variables for programs, with vtax's own programs on their PATH."""
+    from vtax.core import binaries
+    from vtax.workloads.variables import base_environment, require_utf8
+
+    found = dict(base_environment(os.environ))
+    require_utf8(found)
+    return found | {"PATH": binaries.on_path(found)}
+
+
+def show(record: Kept, path: Path, *, as_json: bool) -> None:
+    """Write the report of a run, and print its result: JSON, or tables and where the report is.
+
+    A verb's page is in the module of its name.
+    """
+    from vtax.core.formats.folder import REPORT
+    from vtax.core.page import render_html, render_terminal
+
+    result = import_module(f"vtax.{record.verb}.page")
+    page = result.page(record)
+    render_html.write(page, path / REPORT)
+    if as_json:
+        print(json.dumps(result.to_json(record), indent=1))
+    else:
+        render_terminal.show(page)
+        print(f"report: {path / REPORT}")
+
+
+def end(state: State, *, failed: bool) -> None:
+    """End with the exit code of a run that was shown. Raises typer.Exit."""
+    if state == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if failed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,1 @@
+"""Files of a run, and what machines and host exchange."""

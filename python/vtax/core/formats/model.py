@@ -1,0 +1,291 @@
+"""The records of runs, one type per verb, and the rows of `samples.parquet`.
+
+A record is `run.json`, for a sweep `sweep.json`, for a study `study.json`. `docs/run-folder.md`
+describes the same for readers of the files; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from vtax.core.units import OUT_OF_RANGE, is_quantity
+
+Better = Literal["higher", "lower"]
+BetterFrom = Literal["given", "unit", "assumed"]
+"""The source of a metric's direction: the user or the workload, its unit, or an assumption."""
+
+
+def _quantity(value: float) -> float:
+    if not is_quantity(value):
+        raise ValueError(f"{value:g} is {OUT_OF_RANGE}")
+    return value
+
+
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(_quantity)]
+Scalar = bool | int | float | str
+Clock = Literal["wall", "cpu", "tsc", "host"]
+"""The clock that times a program: the machine's own wall clock, the CPU time that the machine
+accounts, the time stamp counter, or the host's wall clock."""
+Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One metric of one finished repetition: a row of `samples.parquet`.
+
+    `wall_s`, `cpu_s`, `steal_s` and `host_wall_s` describe the whole repetition that gave the
+    metric. `None` means not known, never zero.
+    """
+
+    environment: str
+    """The environment's label, e.g. ``uml:mem=1G`` or, for the A/A control, ``native#aa``."""
+    workload: str
+    metric: str
+    unit: str
+    better: Better
+    value: Finite
+    repetition: Count
+    """Counted from 0 within the environment; the warm-up is not recorded."""
+    boot: Count
+    """The start of the machine that this repetition ran in, counted from 0."""
+    position: Count
+    """Position in the order in which the campaign ran its repetitions, from 0."""
+    wall_s: Finite
+    """Wall time by the clock of the machine itself, or by the host's where that clock lacks too
+    much."""
+    cpu_s: Finite
+    """User plus system time by the accounting of the machine itself."""
+    steal_s: Finite | None
+    host_wall_s: Finite
+    """The same repetition by the host's clock, from the message that the command begins to the
+    message that it has ended."""
+    max_rss_bytes: Count
+    minor_faults: Count
+    major_faults: Count
+    voluntary_switches: Count
+    involuntary_switches: Count
+    tsc_ticks: Count | None = None
+    """Ticks of the time stamp counter around the command; None: the machine has no such counter, or
+    an older vtax made the run."""
+    round: Count | None = None
+    """The round of the campaign, from 0, in which the repetition ran; None in runs that an older
+    vtax made, where the round is `repetition`."""
+    ran_s: Finite | None = None
+    """How long the kernel that gave the value ran; None: not known."""
+    audit: str | None = None
+    """The worse verdict of the environment's audits before and after the run; None: not audited."""
+    run_id: str | None = None
+    """The id of the run; None in runs that an older vtax made."""
+    told_wall_s: Finite | None = None
+    """What the machine said where `wall_s` is the host's; None: `wall_s` is the machine's."""
+
+    def row(self) -> dict[str, Any]:
+        """Values by column. `dataclasses.asdict` would copy each value, ten times as slowly."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+WORKING_SET = "working_set_bytes"
+"""The parameter of a workload that says how much memory its kernels use."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Failure(Strict):
+    """A repetition that gave no samples, and why."""
+
+    environment: str
+    repetition: int
+    message: str
+    believed: bool = True
+    """False: what the machine said about itself contradicts what the host saw."""
+
+
+class AuditVerdict(StrEnum):
+    """The verdict on a check, or on an environment: that of its worst check."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def worst(cls, verdicts: Collection[AuditVerdict]) -> AuditVerdict:
+        """The worst of these verdicts; nothing is known without any."""
+        order = (cls.FAIL, cls.WARN, cls.UNKNOWN, cls.PASS)
+        return next((each for each in order if each in verdicts), cls.UNKNOWN)
+
+
+class AuditCheck(Strict):
+    """One line of an audit's report card."""
+
+    name: str
+    verdict: AuditVerdict
+    value: float | None
+    unit: str
+    low: float | None
+    high: float | None
+    """95 % interval, or a bound where the value has one."""
+    threshold: float
+    """Beyond this value the check fails."""
+    reason: str
+    metrics: tuple[str, ...]
+    """The times that are not to be trusted unless the check passes."""
+    remedy: str | None
+
+
+class AuditCard(Strict):
+    """The report card of an environment."""
+
+    spec: str
+    verdict: AuditVerdict
+    shortest_duration_s: float | None
+    """The shortest duration that the environment's clock times to 1 %."""
+    checks: tuple[AuditCheck, ...]
+
+
+class MachineRecord(Strict):
+    """A machine of the run: what was asked for, and what it turned out to be."""
+
+    spec: str
+    """As given on the command line; for a matched baseline, as vtax made it."""
+    description: str
+    """What the machine really is, in words, e.g. ``user-mode Linux 6.1.176, 1 CPU, 1 GiB``."""
+    cpus: int | None = None
+    """CPUs that its programs may use: the pinned CPUs of a native machine, a guest's virtual
+    ones."""
+    memory_bytes: int | None = None
+    """Memory of a guest, or the limit of a native machine; None: no limit."""
+    facts: dict[str, Any]
+    """Facts as `vtax-agent facts` prints them."""
+    boot_s: tuple[float, ...] = ()
+    """Seconds from each start of the machine to its hello."""
+    notes: tuple[str, ...] = ()
+    """What the boot probe found, e.g. why KVM was not used."""
+
+
+class EnvironmentRecord(MachineRecord):
+    """An environment of a comparison."""
+
+    label: str
+    """The environment's name, unique in the run; the key of samples and results."""
+    role: Literal["baseline", "control", "measured"]
+    baseline: str | None
+    """The label of the environment that this one is compared with; None for a baseline."""
+    tsc_hz: float | None = None
+    """The rate that turns its samples' `tsc_ticks` into seconds: that of this host's counter by
+    this host's clock, over ssh that of the other machine. None: not known, or not constant."""
+    emulated_clock: bool = False
+    """Whether its clock counts instructions, and so need not agree with the host's."""
+    host_clock: bool = False
+    """Whether it reads the host's own clock, which cannot disagree with itself."""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """Each library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/...
+    (0.3.21)"}``."""
+    left_processes: int = 0
+    """The most processes that a repetition's command left running; they were ended with it."""
+    differences: tuple[str, ...] = ()
+    """What still differs from the baseline and could not be removed, one sentence each."""
+
+
+class Kept(Strict):
+    """A record in a file: which verb wrote it, in which form."""
+
+    has_page: ClassVar[bool] = False
+    """Whether the verb's page is made of its record alone."""
+
+    schema_version: int
+    verb: str
+
+
+class VerbRecord(Kept):
+    """What every verb records about its run."""
+
+    schema_version: Literal[2] = 2
+    vtax_version: str
+    command_line: tuple[str, ...]
+    name: str
+    started_utc: str
+    finished_utc: str | None = None
+
+
+class MetricReading(Strict):
+    """How an environment's values of a metric were found in what its program printed."""
+
+    environment: str
+    metric: str
+    matches: tuple[Count, ...]
+    """Matches in each repetition, in the order of running; 1 also where the user chose among
+    several."""
+    units: tuple[str, ...]
+    """The printed units that had to be converted."""
+
+
+class ComparisonRecord(VerbRecord):
+    """The content of `run.json` of `vtax compare`."""
+
+    verb: Literal["compare"] = "compare"
+    run_id: str | None = None
+    """A random id, made at the start: each sample has it too. None: an older vtax made the run."""
+    state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
+    """A run whose writer was killed stays `running`; readers treat it as cut short."""
+    workload: str
+    workload_parameters: dict[str, Any]
+    environment_variables: dict[str, str] = Field(default_factory=dict)
+    """Variables that the workload saw and that change a result."""
+    scrubbed_variables: dict[str, str] = Field(default_factory=dict)
+    """Variables that change a result and that vtax took away (--keep-env keeps them)."""
+    inputs: tuple[str, ...] = ()
+    """What commands get that differs from a native start: sentences for the first screen."""
+    repetitions: int
+    """Rounds with one run of each environment; with `until_percent` the first rounds."""
+    until_percent: float | None = None
+    """The half width of intervals at which the run was to end."""
+    reboot: Literal["each", "never"]
+    budget_s: float | None
+    margin_percent: float
+    clock: Clock = "wall"
+    """The clock whose time of the whole program leads."""
+    seed: int
+    """The seed of the random order and of the bootstrap."""
+    workdir: str | None = None
+    """Where command lines ran; None: in the folder of their results."""
+    expected_metrics: tuple[tuple[str, str, Better], ...] = ()
+    """(name, unit, better) of what each repetition should give, in display order."""
+    better_from: dict[str, BetterFrom] = Field(default_factory=dict)
+    """The source of each metric's direction; empty in runs that an older vtax made."""
+    readings: tuple[MetricReading, ...] = ()
+    """How the metrics of --metric were found."""
+    order: tuple[tuple[str, int], ...]
+    """(environment label, repetition) in the planned order."""
+    environments: tuple[EnvironmentRecord, ...]
+    audit_before: tuple[AuditCard, ...] = ()
+    audit_after: tuple[AuditCard, ...] = ()
+    """The cards of `--audit`, one for each environment but the A/A control, by its label."""
+    failures: tuple[Failure, ...] = ()
+
+
+class AuditRecord(VerbRecord):
+    """The content of `run.json` of `vtax audit`."""
+
+    verb: Literal["audit"] = "audit"
+    quick: bool
+    environments: tuple[AuditCard, ...]
+
+
+class RecordingRecord(VerbRecord):
+    """The content of `run.json` of `vtax record`."""
+
+    verb: Literal["record"] = "record"
+    state: Literal["running", "complete", "interrupted", "failed"] = "running"
+    argv: tuple[str, ...]
+    """The workload's command line; empty: the recording is of what ran anyway."""
+    recording: dict[str, Any]
+    """The options that were given, by name."""
+    machine: MachineRecord

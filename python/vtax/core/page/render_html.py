@@ -1,0 +1,60 @@
+"""A page as one self-contained HTML file: the answer, the figures, whether to believe it, details.
+
+Notes without a heading stand behind the figures, wherever in the page they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+
+from vtax import __version__
+from vtax.core.page.page import Depth, Figure, Note, Page, Section, Severity
+from vtax.core.page.standalone import page_file, render_page, write_page
+
+_PACKAGE = "vtax.core.page"
+
+
+def write(page: Page, path: Path) -> None:
+    """Write the page; an existing page is replaced in one step or, on failure, left alone."""
+    write_page(render(page), path, "make room or write access there, or choose --out")
+
+
+def render(page: Page) -> str:
+    """The page as text."""
+    shown = [_full(each) for each in page.sections if each.depth.fits(Depth.FULL)]
+    notes = [note for each in shown if _only_notes(each) for note in each.notes]
+    parts = [each for each in shown if not _only_notes(each)]
+    answer = list(takewhile(lambda each: each.figure is None, parts))
+    context = {
+        "page": page,
+        "answer": answer,
+        "tables": [each for each in parts[len(answer) :] if each.figure is None],
+        "warnings": _texts(notes, Severity.WARNING),
+        "remarks": _texts(notes, Severity.INFO),
+        "widths": [_least_width(figure) for figure in page.figures],
+        "version": __version__,
+        "extra_style": page_file(_PACKAGE, "page.css"),
+    }
+    plots = [figure.plot for figure in page.figures]
+    return render_page(_PACKAGE, "page.html.j2", "page.js", {"plots": plots}, context)
+
+
+def _full(section: Section) -> Section:
+    return (
+        section if section.table is None else replace(section, table=section.table.at(Depth.FULL))
+    )
+
+
+def _only_notes(section: Section) -> bool:
+    return not (section.heading or section.table or section.figure)
+
+
+def _texts(notes: list[Note], severity: Severity) -> list[str]:
+    return [note.text for note in notes if note.severity is severity]
+
+
+def _least_width(figure: Figure) -> int:
+    """The least width in CSS pixels in which the figure can be read; a narrower one scrolls."""
+    return int(figure.plot.get("meta", {}).get("least_width", 0))

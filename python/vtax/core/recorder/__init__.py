@@ -1,0 +1,1 @@
+"""The recorder as a program, and the rows that it writes."""

@@ -1,0 +1,1 @@
+"""The one loop: order, budget, boots, instruments, saving, Ctrl-C, cleaning up."""

@@ -1,0 +1,225 @@
+"""The recorder as an instrument: rows of events while a command runs.
+
+Outside of the machine the recorder runs either here, on the machine's processes, or in a host
+around the machine, on that host's guests. Inside the machine it starts the command itself: with a
+mediated vPMU only the guest can count its own hardware events, by the guest's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from vtax.core import foreign_json
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.core.formats.files import write_atomic
+from vtax.core.recorder.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.recorder.recorder import Recorder, failure
+from vtax.core.runner.repetition import Repetition
+from vtax.environments import guest_page
+from vtax.environments.agent import unless_lost
+from vtax.environments.capabilities import (
+    Capability,
+    GuestPage,
+    RecordInside,
+    RecordOutside,
+    Shell,
+)
+from vtax.workloads.base import Outcome
+
+FOLDERS_THERE = PurePosixPath("/run/vtax/recordings")
+READY_TENTHS = 600
+"""Tenths of a second; an emulated CPU verifies the eBPF programs for about 5 s."""
+FINISH_TENTHS = 500
+MAX_FILE_BYTES = 1 << 30
+FOLDER_INSIDE = "rows"
+"""Folder of the rows of a recorder inside the machine, below the folder of the workload's
+output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Rows of events of each repetition, as `vtax record` makes them.
+
+    They are files in the repetition's `out`. After Ctrl-C the files are finished first.
+    """
+
+    name: ClassVar[str] = "record"
+
+    options: RecordOptions = field(default_factory=RecordOptions)
+    by_guest: bool = False
+    """Whether the recorder runs in the machine, beside the command."""
+
+    @property
+    def needs(self) -> type[Capability]:
+        return RecordInside if self.by_guest else RecordOutside
+
+    @contextmanager
+    def around(self, repetition: Repetition) -> Iterator[None]:
+        repetition.out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        outside, inside = (repetition.machine.offer(each) for each in (RecordOutside, RecordInside))
+        if self.by_guest and isinstance(inside, RecordInside):
+            recording = _inside(repetition, inside, self.options)
+        elif isinstance(outside, RecordOutside) and outside.host:
+            recording = _around(repetition, outside, outside.host, self.options)
+        elif isinstance(outside, RecordOutside):
+            recording = _here(repetition, outside, self.options)
+        else:
+            raise VtaxError("the machine cannot be recorded")
+        with recording:
+            yield
+
+
+@contextmanager
+def _here(repetition: Repetition, outside: RecordOutside, options: RecordOptions) -> Iterator[None]:
+    """Record on this machine."""
+    target = Target(**outside.target)
+    arguments = [*options.arguments(), *target.arguments()]
+    with Recorder(arguments, repetition.out) as recorder:
+        recorder.ready()
+        try:
+            yield
+        except KeyboardInterrupt:
+            recorder.finish()
+            raise
+        recorder.finish()
+
+
+@contextmanager
+def _around(
+    repetition: Repetition, outside: RecordOutside, host: Shell, options: RecordOptions
+) -> Iterator[None]:
+    """Record in the machine's own host. With `options.guest` the guest publishes counters."""
+    machine, page = repetition.machine, None
+    if options.guest is not None and (offer := machine.offer(GuestPage)):
+        page = guest_page.begin(machine, repetition.work)
+        options = options.with_page(offer.seen_at)
+    recorder = RemoteRecorder(host, outside.program, repetition.folder)
+    recorder.start(options, Target(**outside.target))
+    try:
+        yield
+        recorder.finish()
+    except KeyboardInterrupt:
+        with contextlib.suppress(VtaxError):
+            recorder.finish()
+            recorder.fetch(repetition.out)
+        raise
+    except VtaxError:
+        with contextlib.suppress(VtaxError):
+            recorder.kill()
+        raise
+    recorder.fetch(repetition.out)
+    if page:
+        guest_page.end(machine, repetition.work, page)
+
+
+@contextmanager
+def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions) -> Iterator[None]:
+    """Let the recorder run in the machine and start the command."""
+    target = Target(command=tuple(repetition.argv))
+    there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
+    line = [inside.program(), "record", "--child", "--out", str(there)]
+    repetition.argv = [*line, *options.arguments(), *target.arguments()]
+    rows = Exchange(repetition.exchange.path, FOLDER_INSIDE)
+    out = repetition.out
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(VtaxError):
+            _fetch(rows, out, (STREAM, EVENTS))
+        raise
+    finished = repetition.finished[0]
+    if finished.outcome.exit_code != 0:
+        said = repetition.exchange.read_text("stderr")
+        raise failure(finished.outcome.exit_code, said)
+    _fetch(rows, out, (ROWS, EVENTS, RECORD))
+    try:
+        found = foreign_json.parse_object((out / RECORD).read_bytes())
+    except ValueError as error:
+        raise VtaxError(f"the recorder in the machine wrote no {RECORD}: {error}") from None
+    repetition.finished = (replace(finished, told=_of_the_command(finished.told, found)),)
+
+
+def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
+    """Fetch files that the guest has written; nothing but their bytes is trusted."""
+    out.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
+
+
+def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
+    """The command's outcome: the recorder ends with 0 however its command ended, and reports
+    that."""
+    end = found.get("end")
+    own = end.get("command") if isinstance(end, Mapping) else None
+    if not isinstance(own, Mapping):
+        return recorder
+    return replace(recorder, exit_code=own.get("exit_code"), signal=own.get("signal"))
+
+
+class RemoteRecorder:
+    """A recorder in a machine around the measured one: started, finished, its files fetched."""
+
+    def __init__(self, host: Shell, program: str, name: str = "0") -> None:
+        self._host, self._program = host, program
+        self._folder = FOLDERS_THERE / name
+
+    def start(self, options: RecordOptions, target: Target) -> None:
+        """Start the recorder and wait until it counts; raises VtaxError with its own words."""
+        line = [self._program, "record", "--out", str(self._folder / "out")]
+        line += [*options.arguments(), *target.arguments()]
+        script = (
+            f"mkdir -p {self._folder} && cd {self._folder} && "
+            f"{{ {shlex.join(line)} > said 2>&1 & echo $! > pid; }}"
+        )
+        self._host.must(["busybox", "sh", "-c", script], "start the recorder", leave=True)
+        waited = self._wait(f"[ -e out/{STREAM} ]", READY_TENTHS)
+        if waited != 0:
+            raise self._failed("did not begin in time")
+
+    def finish(self) -> None:
+        """Ask the recorder to end, and wait until its files are complete. Raises VtaxError when it
+        does not finish in time.
+        """
+        self._shell('kill -INT "$(cat pid)"')
+        self._wait("false", FINISH_TENTHS)
+        if self._shell(f"[ -e out/{RECORD} ]") != 0:
+            raise self._failed("did not finish")
+
+    def fetch(self, out: Path) -> None:
+        """Fetch the files, and remove them in the machine."""
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in (ROWS, EVENTS, RECORD):
+            content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
+            write_atomic(out / file, content)
+        self._host.run(["busybox", "rm", "-r", str(self._folder)])
+
+    def kill(self) -> None:
+        """End the recorder now, if it runs."""
+        self._shell('kill -KILL "$(cat pid)"')
+
+    def _shell(self, script: str) -> int | None:
+        whole = f"cd {self._folder} && {script}"
+        return self._host.run(["busybox", "sh", "-c", whole]).outcome.exit_code
+
+    def _wait(self, until: str, tenths: int) -> int | None:
+        """0 when `until` became true; 1 when the recorder had ended, 2 when the time was up."""
+        return self._shell(
+            f'i=0; until {until}; do kill -0 "$(cat pid)" 2>/dev/null || exit 1; '
+            f'i=$((i+1)); [ "$i" -lt {tenths} ] || exit 2; sleep 0.1; done'
+        )
+
+    def _failed(self, what: str) -> VtaxError:
+        said = ""
+        with unless_lost():
+            said = self._host.tail(str(self._folder / "said"), 4096).decode(errors="replace")
+        with unless_lost():
+            self.kill()
+        return failure(None, said or f"the recorder around the machine {what}")

@@ -1,0 +1,1 @@
+"""Statistics and results. No machines, no presentation."""

@@ -1,0 +1,1 @@
+"""`vtax lab`: a command beside stock KVM in an emulated host."""

@@ -1,0 +1,1 @@
+"""`vtax memory`: where performance falls under a memory limit."""

@@ -1,0 +1,1 @@
+"""`vtax paging lab`: both paging modes of real KVM, in the lab."""

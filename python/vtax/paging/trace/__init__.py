@@ -1,0 +1,1 @@
+"""`vtax paging trace`: a trace of a program in a guest."""

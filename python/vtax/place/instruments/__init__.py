@@ -1,0 +1,1 @@
+"""What `vtax place measure` does around a repetition: load, service threads, a slow core."""

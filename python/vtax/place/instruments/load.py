@@ -1,0 +1,166 @@
+"""A load on a machine's link: the client at the other end runs while the machine waits."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from vtax.core.errors import VtaxError
+from vtax.core.formats.exchange import Exchange
+from vtax.core.runner.repetition import Repetition
+from vtax.environments import sandbox
+from vtax.environments.base import MachineLike
+from vtax.environments.capabilities import Capability, Files, Link, LinkCounters
+from vtax.environments.machine import spawn
+from vtax.workloads.base import Metric, tail
+from vtax.workloads.loads.base import Load, LoadResult
+from vtax.workloads.outcomes import STDOUT, require_success
+
+SATURATED_PERCENT = 90.0
+"""Share of one CPU from which a client counts as saturated: every client has one thread."""
+CLIENT_GRACE_S = 30.0
+"""Time beyond the load's duration after which a client that does not end is given up."""
+
+_TIMED = '"$@"; code=$?; times >&2; exit "$code"'
+"""Prints times: the box around a client does not pass them on; bash prints its own and its
+child's."""
+_TIMES = re.compile(r"(\d{1,6})m(\d{1,2}\.\d{3})s (\d{1,6})m(\d{1,2}\.\d{3})s")
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Throughput and latency of a load, what passed the link, and the client's own CPU time."""
+
+    name: ClassVar[str] = "load"
+
+    load: Load
+    seconds: int
+    cpus: Sequence[int]
+    """The CPUs of this host that the client is kept on."""
+
+    @property
+    def needs(self) -> type[Capability]:
+        return Link if self.load.server else Files
+
+    @contextmanager
+    def around(self, repetition: Repetition) -> Iterator[None]:
+        link = repetition.machine.offer(Link)
+        line = self.load.client(link.address, link.rate_bits, self.seconds) if link else None
+        if link is None or line is None:
+            yield
+            for finished in repetition.finished:
+                require_success(self.load.name, finished.outcome, repetition.exchange)
+            repetition.metrics += _of_load(self.load.read(repetition.exchange.read_text(STDOUT)))
+            return
+        before, begin = link.counters(), time.monotonic()
+        timed = link.client(["bash", "-c", _TIMED, "bash", *line])
+        with _Client(self.load.name, sandbox.pinned(self.cpus, timed)) as client:
+            yield
+            stdout, cpu_s = client.ended(self.seconds + CLIENT_GRACE_S)
+        passed_s, after = time.monotonic() - begin, link.counters()
+        repetition.metrics += _of_load(self.load.read(stdout))
+        repetition.metrics += _of_link(before, after, link.rate_bits, passed_s)
+        repetition.metrics += [
+            Metric("client_cpu_s", "s", "lower", cpu_s),
+            Metric("client_cpu_percent", "%", "lower", 100 * cpu_s / self.seconds),
+        ]
+
+
+def serve(
+    load: Load, machine: MachineLike, work: Path, folder: str, variables: Mapping[str, str]
+) -> None:
+    """Start the load's server in the machine, if the load has one, and leave it listening.
+
+    `folder`: a new one below `work`, for its files. Raises VtaxError when the server does not
+    start.
+    """
+    if (server := load.server) is None:
+        return
+    exchange = Exchange(work, folder)
+    exchange.create(server.files)
+    done = machine.run(server.argv, variables, folder, server.timeout_s, leave=True)
+    require_success(f"load {load.name}: its server", done.outcome, exchange)
+
+
+def is_saturated(metrics: Sequence[Metric]) -> bool:
+    """Whether the client had no CPU time left, so that the client was the limit and not the
+    service."""
+    found = (each.value for each in metrics if each.name == "client_cpu_percent")
+    return any(value > SATURATED_PERCENT for value in found)
+
+
+class _Client:
+    """A running client, which ends with the block."""
+
+    def __init__(self, load: str, argv: Sequence[str]) -> None:
+        self._name = f"load {load}: its client"
+        self._process = spawn(argv, (), stderr=subprocess.PIPE)
+
+    def ended(self, timeout_s: float) -> tuple[str, float]:
+        """The client's output, and its user and system time in seconds.
+
+        Raises VtaxError when the client failed, or did not end in time.
+        """
+        try:
+            streams = self._process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise VtaxError(f"{self._name} did not end within {timeout_s:.0f} s") from None
+        stdout, stderr = (each.decode(errors="replace") for each in streams)
+        said, _, times = stderr.rstrip().rpartition("\n")
+        used = _TIMES.fullmatch(times)
+        if (code := self._process.returncode) != 0 or used is None:
+            reason = tail(said or stdout)[:200] or "it says nothing"
+            raise VtaxError(f"{self._name} ended with exit code {code}: {reason}")
+        minutes, seconds = int(used[1]) + int(used[3]), float(used[2]) + float(used[4])
+        return stdout, 60 * minutes + seconds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            # The client is the first process of a session: end the whole session.
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+
+def _of_load(found: LoadResult) -> list[Metric]:
+    metrics = [Metric("throughput", found.unit, found.better, found.throughput)]
+    metrics += [
+        Metric(f"latency_p{percent}_s", "s", "lower", value)
+        for percent, value in found.percentiles.items()
+    ]
+    counted = {"requests": found.requests, "packets": found.packets}
+    return metrics + [
+        Metric(name, "1", "higher", float(count))
+        for name, count in counted.items()
+        if count is not None
+    ]
+
+
+def _of_link(
+    before: LinkCounters, after: LinkCounters, rate_bits: int, passed_s: float
+) -> list[Metric]:
+    """What passed in each direction, seen from the machine; the percentage is of the fuller
+    direction."""
+    metrics = []
+    bits = 0
+    for way in ("sent", "received"):
+        old, new = getattr(before, way), getattr(after, way)
+        passed = new.bytes - old.bytes
+        bits = max(bits, 8 * passed)
+        metrics += [
+            Metric(f"link_bytes_{way}", "B", "higher", float(passed)),
+            Metric(f"link_packets_{way}", "1", "higher", float(new.packets - old.packets)),
+            Metric(f"link_drops_{way}", "1", "lower", float(new.drops - old.drops)),
+        ]
+    share = 100 * bits / (rate_bits * passed_s)
+    return [*metrics, Metric("link_percent", "%", "higher", share)]

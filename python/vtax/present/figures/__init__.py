@@ -1,1 +1,0 @@
-"""Figures as data: plain dictionaries in the form of Plotly, with CSS variables as colours."""

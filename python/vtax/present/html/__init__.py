@@ -1,1 +1,0 @@
-"""Self-contained web pages: `comparison`, and what draws figures in a browser."""

@@ -1,1 +1,0 @@
-"""The page of each verb: what it found, for a terminal, a report and Markdown alike."""

@@ -1,1 +1,0 @@
-"""Tables and progress on a terminal, and plain text where there is none."""

@@ -1,0 +1,1 @@
+"""`vtax correlate`: which events of a recording go together."""

@@ -1,0 +1,1 @@
+"""`vtax timeline`: an event of a recording over time."""

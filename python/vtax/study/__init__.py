@@ -1,0 +1,1 @@
+"""`vtax study`: the studies of papers, which are packages of their own."""

@@ -1,0 +1,1 @@
+"""`vtax tune`: the parameters with which matrix kernels are fastest, and whether they transfer."""
