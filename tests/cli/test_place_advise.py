@@ -61,7 +61,7 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
         (("advise", "--like", "http"), "no run of 'vtax place measure' is in runs"),
         (("advise", "--like", "http", "--predictor", "p"), "both --like and --predictor"),
         (("apply",), "not provided: --plan"),
-        (("apply", "--undo", "--plan", "a"), "cannot be used with '--undo'"),
+        (("apply", "--undo", "--plan", "a"), "'--undo' cannot be used with"),
         (("watch", "--from", "none"), "none/run.json: No such file"),
     ],
 )
