@@ -28,6 +28,7 @@ from vtax.analysis.statistics import median_estimate
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
+from vtax.environments.machine_command import MachineCommand
 
 SEED = 1
 ROUNDS = 10
@@ -82,7 +83,7 @@ def bare_reload_ms(machine: LabMachine, to: str) -> float:
 def fault(machine: LabMachine) -> None:
     """Let the guest do nothing but fault."""
     argv = ["busybox", "sh", "-c", f"{STORM} >/dev/null 2>&1 </dev/null &"]
-    machine.guests[0].run(argv, {"PATH": "/bin"}, "/run/storm", 60.0, leave=True)
+    machine.guests[0].run(MachineCommand(argv, {"PATH": "/bin"}, "/run/storm", 60.0, leave=True))
 
 
 def measure(smp: int, rounds: int) -> list[Row]:

@@ -25,6 +25,7 @@ from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.machine import LabMachine
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import VtaxError
 from vtax.formats.folder import read_record
 from vtax.formats.model import RecordingRecord
@@ -83,7 +84,7 @@ def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: P
     recorder.start(RecordOptions.of(every="1ms", events="kvm,sched"), Target(vm="all"))
     before = machine.counters().values
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
+        working = pool.submit(machine.guests[0].run, MachineCommand(WORKLOAD, SHELL, "w", 120))
         boot.resume(machine.host, 1)
         assert working.result().outcome.exit_code == 0
     boot.pause(machine.host, 1)
@@ -150,7 +151,7 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     recorder.start(RecordOptions.of(every="1ms", events="kvm"), Target(vm="all"))
     perf = PerfKvm(machine.host)
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
+        working = pool.submit(machine.guests[0].run, MachineCommand(WORKLOAD, SHELL, "w", 120))
         boot.resume(machine.host, 1)
         assert working.result().outcome.exit_code == 0
     boot.pause(machine.host, 1)

@@ -85,7 +85,7 @@ def test_short_rows_are_not_judged_by_a_constant(data: Data) -> None:
 
 def test_the_recorder_knows_what_the_study_asks_for() -> None:
     """With and without a PMU it lists the kernel's and the programs' parts by these names."""
-    line = [str(binaries.find(PROGRAM)), "list", "--json"]
+    line = [str(binaries.find(PROGRAM)), "events", "--json"]
     listed = json.loads(subprocess.run(line, capture_output=True, check=True).stdout)
     assert {*HARDWARE, *KERNEL_PART} <= {each["name"] for each in listed}
     parts = [name for name in PAIR_COLUMNS.values() if name.startswith("hw.")]
