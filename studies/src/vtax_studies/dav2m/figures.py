@@ -305,7 +305,8 @@ def figure_12(data: Data) -> StudyFigure:
     ]
     plot = bars(FOCUS, series, "share of modelled cycles under DAV2M, %")
     plot["layout"] |= {"barmode": "stack", "bargap": 0.3, "height": 26 * len(FOCUS) + 76}
-    plot["layout"]["xaxis"]["range"] = [0, 100]
+    # Sums are 100 but for rounding; plotly hides the text of a bar that ends past the axis.
+    plot["layout"]["xaxis"]["range"] = [0, 100.1]
     for mode, trace in zip(m.STATIC, plot["data"], strict=True):
         trace |= {"textposition": "inside", "insidetextanchor": "middle"}
         trace["textfont"] = {"size": 11, "color": f"var(--on-{mode})"}
