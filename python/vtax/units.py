@@ -3,8 +3,8 @@
 Sizes are bytes with binary multiples, because memory comes in them: ``1G``, ``1GB`` and ``1GiB``
 are all 2**30. Durations are seconds. Counts have decimal multiples, and binary ones with an ``i``.
 
-The Rust programs read the same (``crates/sys/src/terminal/units.rs``); ``tests/data/units.json`` is the
-table that both are tested against.
+The Rust programs read the same (``crates/sys/src/terminal/units.rs``); ``tests/data/units.json`` is
+the table that both are tested against.
 """
 
 from __future__ import annotations
