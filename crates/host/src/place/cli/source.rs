@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vtax_sys::terminal::{Error, output};
+use vtax_sys::terminal::Error;
 
 use crate::place::watch::predictor::{Predictor, PredictorError};
 
@@ -27,27 +27,26 @@ pub struct Source {
 }
 
 impl Source {
-    /// The predictor; `None`, with a line on the standard error, where no run has one.
+    /// The predictor, or why no run has one.
     ///
     /// Fails when the named file or run cannot be read, or is something else.
-    pub fn find(&self) -> Result<Option<Predictor>, Error> {
+    pub fn find(&self) -> Result<Result<Predictor, String>, Error> {
         if let Some(file) = &self.predictor {
-            return read(file).map(Some);
+            return read(file).map(Ok);
         }
         let Some(run) = self.from.clone().or_else(|| newest(&self.runs)) else {
             let runs = self.runs.display();
-            note(&format!(
+            return Ok(Err(format!(
                 "no run of `vtax place measure` is in {runs}: make one, or name one with --from"
-            ));
-            return Ok(None);
+            )));
         };
         let file = run.join(RECORD);
         match Predictor::parse(&text(&file)?) {
-            Ok(predictor) => Ok(Some(predictor)),
-            Err(PredictorError::None) => {
-                note(&format!("{} predicts nothing: {MEASURE}", run.display()));
-                Ok(None)
-            }
+            Ok(predictor) => Ok(Ok(predictor)),
+            Err(PredictorError::None) => Ok(Err(format!(
+                "{} predicts nothing: {MEASURE}",
+                run.display()
+            ))),
             Err(error) => Err(Error::misuse(file.display().to_string(), error, REMEDY)),
         }
     }
@@ -78,10 +77,6 @@ fn is_of_place(run: &Path) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     name.split_once("Z-place")
         .is_some_and(|(_, rest)| rest.is_empty() || rest.strip_prefix('-').is_some_and(digits))
-}
-
-fn note(text: &str) {
-    eprintln!("vtax: {}", output::plain(text));
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl WatchArguments {
         let tree = Tree::host();
         let json = self.json;
         let request = self.request(&tree)?;
-        for note in &request.cores.notes {
-            eprintln!("vtax: {}", output::plain(note));
+        for each in &request.cores.notes {
+            note(each);
         }
         watch(&tree, request, &ending, |line| {
             if json {
@@ -79,8 +79,9 @@ impl WatchArguments {
     }
 
     fn request(self, tree: &Tree) -> Result<Request, Error> {
-        let predictor = self.source.find()?;
+        let found = self.source.find()?;
         let cores = self.named.choose(tree)?;
+        let predictor = found.inspect_err(|why| note(why)).ok();
         let mut settings = Settings {
             budget_percent: self.budget,
             ..Settings::default()
@@ -113,4 +114,8 @@ impl WatchArguments {
             state: self.state.folder,
         })
     }
+}
+
+fn note(text: &str) {
+    eprintln!("vtax: {}", output::plain(text));
 }
