@@ -12,9 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import one_line, vtax
 from tested_machines import checked
-from vtax.core.command.declared import complete_peer
 from vtax.core.formats.records import read
 from vtax.tune.record import TuneRecord
+from vtax.tune.verb import complete_peer
 
 QUICK = ("--budget", "3s", "--size", "96", "--reps", "2", "--no-probe", "--quiet", "--seed", "1")
 
