@@ -21,8 +21,8 @@ _STATES = {
 
 
 RANKED = (
-    "not-believed", "timer-inversion", "left-processes", "clock-verdict", "aa-control",
-    "clock-disagreement", "emulator-time", "audit", "assumed-direction", "several-matches",
+    "not-believed", "assumed-direction", "timer-inversion", "left-processes", "clock-verdict",
+    "aa-control", "clock-disagreement", "emulator-time", "audit", "several-matches",
     "failures", "steal", "drift", "too-short", "cut-short", "few-repetitions", "one-boot",
     "steal-unknown",
 )  # fmt: skip
