@@ -78,7 +78,7 @@ def test_a_built_in_workload_verifies_its_result(arm64: Arm64, name: str) -> Non
 
 def test_a_switch_of_the_paging_mode_is_refused(arm64: Arm64) -> None:
     with pytest.raises(AssertionError, match="arm64 it has no shadow paging"):
-        arm64.run("vtax-agent", "switch", "--to", "shadow")
+        arm64.run("vtax-host", "paging", "switch", "--to", "shadow")
 
 
 def test_every_cycle_is_of_programs_or_of_the_kernel(arm64: Arm64) -> None:
@@ -140,7 +140,7 @@ def test_the_recorder_is_in_the_machine(arm64: Arm64) -> None:
     inside = arm64.machine.offer(RecordInside)
     assert inside is not None
     assert inside.program() == RECORDER
-    listed = dict(line[2:].split(maxsplit=1) for line in arm64.run(RECORDER, "list").splitlines())
+    listed = dict(line[2:].split(maxsplit=1) for line in arm64.run(RECORDER, "events").splitlines())
     assert "absent" not in listed["hw.cycles"]
     assert "no such counter" in listed["hw.cache_misses"]
     # The tracepoint exists, but a column of zeros would be wrong.
