@@ -320,7 +320,7 @@ def test_the_unit_has_the_options() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--policy", "vtaxx"), "no policy ("),
+        (("--policy", "vtaxx"), "did you mean vtax?"),
         (("--every", "1ms"), "not from 100ms to 1h"),
         (("--metrics", "everywhere"), "--metrics"),
         (("--policy", "missing.toml"), "No such file"),

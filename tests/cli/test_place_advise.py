@@ -60,8 +60,8 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
         (("advise", "--predictor", "none"), "cannot read none"),
         (("advise", "--like", "http"), "no run of 'vtax place measure' is in runs"),
         (("advise", "--like", "http", "--predictor", "p"), "both --like and --predictor"),
-        (("apply",), "not provided: --plan"),
-        (("apply", "--undo", "--plan", "a"), "'--undo' cannot be used with"),
+        (("apply",), "--plan: it is missing; give --plan FILE"),
+        (("apply", "--undo", "--plan", "a"), "both it and --undo are given"),
         (("watch", "--from", "none"), "none/run.json: No such file"),
     ],
 )

@@ -77,6 +77,13 @@ def test_counters_take_turns_and_their_sums_are_no_totals(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("can_record")
+def test_the_recorder_stays_small(tmp_path: Path) -> None:
+    done = vtax("record", "--every", "100us", "--for", "2s", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["record"]["max_rss_bytes"] < 32 << 20
+
+
+@pytest.mark.usefixtures("can_record")
 def test_a_command_is_recorded_and_its_end_is_said(tmp_path: Path) -> None:
     done = vtax("record", "--every", "1ms", "--out", "run", "--", *BUSY, folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -94,9 +94,7 @@ def test_what_a_guest_counts_is_in_the_hosts_rows(
         assert least <= counted <= final[name], name
         assert rows[name].drop_nulls().len() > 10
     assert columns["guest.publisher_ns"]["unit"] == "ns"
-    # A busy machine's perf may throttle the reference event, and the publisher may be held in the
-    # middle of a publication; vtax says so, and no row is lost.
-    busy = ("throttling", "in the middle of a publication")
-    assert [each for each in record["warnings"] if not any(word in each for word in busy)] == []
+    # A busy machine's perf may throttle the reference event; vtax says so, and no row is lost.
+    assert [each for each in record["warnings"] if "throttling" not in each] == []
     clock = record["guest_clock"]["page"]
     assert 0 < clock["within_ns"] < 20_000_000

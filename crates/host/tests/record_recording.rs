@@ -334,13 +334,10 @@ fn a_recorder_whose_parent_is_killed_finishes() {
 }
 
 #[test]
-fn the_recorder_stays_small() {
+fn a_row_takes_little_room() {
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();
     let record = recorded(out.path(), &["--every", "100us", "--for", "2s"]);
-    let used = record["max_rss_bytes"].as_u64().unwrap();
-    // A build for tests is larger than the program that is installed, and its pages count.
-    assert!(used < 56 << 20, "{used}");
     let bytes = record["file_bytes_per_row"].as_f64().unwrap();
     assert!(bytes < 100.0, "{bytes}");
 }

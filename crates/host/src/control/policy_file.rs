@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 use serde::Deserialize;
 use vtax_model::error::ModelError;
@@ -52,7 +53,7 @@ impl Recipe {
     ///
     /// Fails when the file cannot be read, is not TOML, or describes no policy; names the field.
     pub fn read(policy: Option<&str>, default: &str) -> Result<Self, Error> {
-        let known = policy.is_none_or(|policy| registry::names().contains(&policy));
+        let known = policy.is_none_or(|policy| !is_file(policy));
         let text = match policy {
             Some(file) if !known => contents(file)?,
             _ => String::new(),
@@ -129,19 +130,22 @@ impl Recipe {
     }
 }
 
-/// The text of a policy file; the error also says which names are policies.
+/// Is this word of `--policy` a file? A word without a dot or a slash is the name of a policy,
+/// unless there is such a file.
+fn is_file(word: &str) -> bool {
+    let named = registry::names().contains(&word);
+    !named && (word.contains(['.', '/']) || Path::new(word).is_file())
+}
+
+/// The text of a policy file.
 fn contents(file: &str) -> Result<String, Error> {
     let mut text = String::new();
     let read = File::open(file).and_then(|opened| opened.take(MAX_BYTES).read_to_string(&mut text));
     match read {
         Ok(_) => Ok(text),
         Err(error) => {
-            let policies = registry::names().join(", ");
-            let reason = format!(
-                "no policy ({policies}) and no file: {}",
-                vtax_sys::reason(&error)
-            );
-            Err(Error::misuse(format!("--policy {file}"), reason, REMEDY))
+            let thing = format!("--policy {file}");
+            Err(Error::misuse(thing, vtax_sys::reason(&error), REMEDY))
         }
     }
 }
@@ -221,11 +225,9 @@ mod tests {
         let read = |policy: &str| Recipe::read(Some(policy), "zen4");
         assert_eq!(read(file.to_str().unwrap()).unwrap().name(), "naive");
         assert_eq!(read("naive").unwrap().name(), "naive");
-        let error = read("nave").unwrap_err().to_string();
-        assert!(
-            error.contains("naive") && error.contains("No such file"),
-            "{error}"
-        );
+        let error = |policy| read(policy).unwrap_err().to_string();
+        assert!(error("nave").contains("did you mean naive?"));
+        assert!(error("none.toml").contains("No such file"));
     }
 
     proptest! {

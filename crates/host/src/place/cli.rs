@@ -103,10 +103,10 @@ Needs root. It is a transaction: all moves are made and read back, or none stays
 killed on the way, or afterwards, --undo brings every thread back.")]
 pub struct ApplyArguments {
     /// A plan, as `vtax place advise` writes it (docs/place-format.md)
-    #[arg(long, value_name = "FILE", required_unless_present = "undo")]
+    #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Put all back where it was before the plan in force
-    #[arg(long, conflicts_with = "plan")]
+    #[arg(long)]
     undo: bool,
     /// Print the result as JSON
     #[arg(long)]
@@ -248,8 +248,17 @@ impl SlowArguments {
 
 impl ApplyArguments {
     fn carry_out(self) -> Result<(), Error> {
-        let Some(file) = self.plan else {
-            return undo(&self.state, self.json);
+        let file = match (self.plan, self.undo) {
+            (Some(file), false) => file,
+            (None, true) => return undo(&self.state, self.json),
+            (plan, _) => {
+                let reason = if plan.is_some() {
+                    "both it and --undo are given"
+                } else {
+                    "it is missing"
+                };
+                return Err(Error::misuse("--plan", reason, PLAN_OR_UNDO));
+            }
         };
         let name = file.display().to_string();
         let text = fs::read_to_string(&file)
@@ -263,6 +272,8 @@ impl ApplyArguments {
         tables::applied(&applied)
     }
 }
+
+const PLAN_OR_UNDO: &str = "give --plan FILE to move threads, or --undo alone to take a plan back";
 
 fn undo(state: &State, json: bool) -> Result<(), Error> {
     let restored = apply::undo(&Tree::host(), &state.folder)?;

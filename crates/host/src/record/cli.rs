@@ -307,7 +307,7 @@ impl RecordArguments {
 }
 
 impl EventsArguments {
-    /// Print every event, with the reason why this machine has it not.
+    /// Print every event, and why this machine lacks it.
     pub fn carry_out(self) -> Result<(), Error> {
         list(self.json)
     }

@@ -13,7 +13,7 @@ use crate::record::skew::Bounds;
 pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(10);
 /// The most samples that wait for a row; an idle machine writes no rows.
 const WAITING: usize = 4096;
-/// After this many successive looks (a second) that find the publisher in the middle of a
+/// After this many successive last looks (a second) that find the publisher in the middle of a
 /// publication, the user is warned. The publisher's virtual CPU may lose its CPU there for some
 /// time.
 const TORN: u32 = 100;
@@ -130,7 +130,8 @@ impl PageSamples {
                 return Some(sample.values);
             }
             Ok(None) => self.warn("the guest's page has other counters now; it was left there"),
-            Err(PageError::Torn) if self.torn < TORN => {}
+            // A publisher that goes on later has lost nothing: its counts are sums.
+            Err(PageError::Torn) => {}
             Err(error) => self.warn(&format!("the guest's page: {error}")),
         }
         None
@@ -198,8 +199,9 @@ impl PageSamples {
     }
 
     /// Why samples are missing.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    pub fn warning(&self) -> Option<String> {
+        let torn = (self.torn >= TORN).then(|| format!("the guest's page: {}", PageError::Torn));
+        self.warning.clone().or(torn)
     }
 }
 

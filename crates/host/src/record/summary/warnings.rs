@@ -9,8 +9,7 @@ use crate::record::sources::counters::grouping::CROWDED;
 /// All warnings, one line each.
 pub(super) fn all(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    let warned = consumer.samples().iter().filter_map(PageSamples::warning);
-    warnings.extend(warned.map(str::to_owned));
+    warnings.extend(consumer.samples().iter().filter_map(PageSamples::warning));
     warnings.extend(facts.no_instructions.clone());
     warnings.extend(facts.running.warning());
     let (times, stopped_ns) = facts.throttling.total();
