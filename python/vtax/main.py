@@ -29,6 +29,8 @@ def main() -> NoReturn:
     # a library that catches what it does not expect would continue half imported.
     for number in _SIGNALS:
         signal.signal(number, _leave)
+    # The first to be registered is the last to be called.
+    atexit.register(_ignore_signals)
     from vtax.core.command import streams
 
     streams.prepare()
@@ -116,6 +118,13 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
+
+
+def _ignore_signals() -> None:
+    """Let Python end as it was going to: it takes handlers away first, so that a signal would kill
+    it."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end(code: int) -> NoReturn:

@@ -105,7 +105,10 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     assert ends(seen[killed]) == ["ok", "ok", "oom"]
     assert ends(seen[swapping]) == ["ok"] * 3
     for spec in (killed, swapping):
-        assert seen[spec]["cliff"] == {"size": 1200, "low": 1200, "high": 2200}
+        cliff = seen[spec]["cliff"]
+        assert (cliff["size"], cliff["high"]) == (1200, 2200)
+        # The interval contains 1200; noise of the machine at 1200 may carry it down to 800.
+        assert cliff["low"] in (800, 1200)
         assert 24 * 1200**2 < seen[spec]["user_bytes"] < 24 * 1200**2 + 24 * MIB
         assert [point["swap_bytes"] for point in seen[spec]["points"][:2]] == [0, 0]
         assert seen[spec]["kernel_bytes"]["slab"] > MIB

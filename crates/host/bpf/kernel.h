@@ -53,6 +53,9 @@ struct bpf_perf_event_data {
 	__u64 addr;
 };
 
+/* A program compares an argument of a tracepoint with 0 before it reads through it, although it
+ * never is 0: the verifier takes those of a module, such as KVM, for maybe 0 since Linux 6.13 and
+ * 6.12's updates (Linux, tools/testing/selftests/bpf/progs/raw_tp_null_fail.c), and 6.12 all. */
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>

@@ -64,6 +64,8 @@ struct {
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *woken)
 {
+	if (!woken)
+		return 0;
 	__u32 tid = woken->pid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread)

@@ -53,7 +53,7 @@ SEC("tp_btf/kvm_entry")
 int BPF_PROG(on_kvm_entry, struct kvm_vcpu *vcpu)
 {
 	struct cpu_state *s = this_cpu();
-	if (!s)
+	if (!s || !vcpu)
 		return 0;
 	s->running_vcpu = vcpu;
 	enter_guest(s, vcpu->vcpu_id);
@@ -64,7 +64,7 @@ SEC("tp_btf/kvm_exit")
 int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu, __u32 isa)
 {
 	struct cpu_state *s = this_cpu();
-	if (!s)
+	if (!s || !vcpu)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	__u32 code = exit_code(vcpu, isa);

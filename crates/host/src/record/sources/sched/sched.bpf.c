@@ -16,7 +16,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	s->exit_ns = 0;
 	s->vm = 0;
 	s->interrupted = 0;
-	if (!filter)
+	if (!filter || !next)
 		return 0;
 	bool target = is_target(next->tgid);
 	if (target && !s->since_ns)
@@ -32,7 +32,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	count(slot_sched_process_fork);
-	if (!filter)
+	if (!filter || !parent || !child)
 		return 0;
 	__u32 from = parent->tgid, to = child->tgid;
 	if (from != to && is_target(from))
@@ -47,7 +47,7 @@ int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 {
 	count(slot_sched_process_exit);
 	/* The number may be reused when the last thread is gone. */
-	if (filter && task->signal->live.counter == 0)
+	if (filter && task && task->signal->live.counter == 0)
 		set_target(task->tgid, false);
 	return 0;
 }
