@@ -28,7 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes begin first, so that no worker is left alone with such a file at the
     end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path.name != "test_paging_switch.py", item.path not in slow))
+    items.sort(
+        key=lambda item: (
+            item.path.parts[-2:] != ("paging", "test_switch.py"),
+            item.path not in slow,
+        )
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -387,7 +387,7 @@ def _typical(tau: Floats, known: NDArray[np.bool_]) -> float:
     From a few runs the estimate of a single pair is often zero by chance. No pair's runs are taken
     to differ less than those of pairs on average: without that, 2 runs a side made the test of a
     difference wrong in 16 of 100 matrices and 3 runs in 9, with it in 1 and 3
-    (tests/cli/test_correlate.py).
+    (tests/record/test_correlate.py).
     """
     above = known & ~np.eye(known.shape[0], dtype=np.bool_)
     return float(tau[above].mean()) if above.any() else 0.0

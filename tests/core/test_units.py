@@ -21,7 +21,7 @@ from vtax.core.units import (
     parse_size,
 )
 
-TABLE = json.loads((Path(__file__).parent / "data" / "units.json").read_text(encoding="utf-8"))
+TABLE = json.loads((Path(__file__).parents[1] / "data" / "units.json").read_text(encoding="utf-8"))
 """Texts that are accepted, with their values, and rejected; the Rust programs read the same."""
 PARSERS: dict[str, Callable[[str], float]] = {
     "size": parse_size,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vtax.core.foreign_json import LARGEST_INTEGER, SMALLEST_INTEGER, parse, parse_object
 
-SOURCE = Path(__file__).parents[1] / "python/vtax"
+SOURCE = Path(__file__).parents[2] / "python/vtax"
 
 WHOLE_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

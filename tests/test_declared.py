@@ -166,7 +166,7 @@ def test_a_machine_offers_what_its_environment_declares(spec: str, tmp_path: Pat
         files.push("/tmp/pushed-by-a-test", b"some\0bytes")
         assert files.pull("/tmp/pushed-by-a-test") == b"some\0bytes"
         pause, counters = machine.offer(Pause), machine.offer(KvmCounters)
-        # Where there are none, tests/runner/test_audit.py sees that it stands still.
+        # Where there are none, tests/audit/test_campaign.py sees that it stands still.
         if pause and counters:
             pause.pause()
             before = counters.read().values["exits"]

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from command_line import ROOT
 from mock_machines import Mock, World
 from process_watch import eventually, processes_naming
 from tested_machines import checked
@@ -114,7 +115,7 @@ def test_a_client_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("spec", ["uml:mem=256M,net=vde", "container:net=veth", "gvisor:net=veth"])
 def test_every_load_runs_in_real_machines(spec: str, tmp_path: Path) -> None:
     machine = checked(spec).start(tmp_path, CPUS)
-    here = Path(__file__).parents[2] / "python/vtax/_bin"
+    here = ROOT / "python/vtax/_bin"
     variables = {"PATH": f"{here}:{DEFAULT_PATH}"}
     served: set[int] = set()
     try:
