@@ -161,7 +161,7 @@ def test_shadow_paging_counts_what_theory_says() -> None:
 @pytest.mark.slow
 def test_a_command_of_this_machine_runs_under_both_modes() -> None:
     checked_lab(npt="0")
-    said = vtax("--json", "--quiet", "--no-warm-up", "--", "sort", "/etc/services", timeout_s=500.0)
+    said = vtax("--json", "--quiet", "--no-warm-up", "--", "sort", "/etc/passwd", timeout_s=500.0)
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert found["switches"] == []
