@@ -121,8 +121,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _ignore_signals() -> None:
-    """Let Python end as it was going to: it takes handlers away first, so that a signal would kill
-    it."""
+    """Keep the exit code: Python takes handlers away as it ends, and a signal would kill it."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

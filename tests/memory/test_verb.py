@@ -100,15 +100,12 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     """
     killed, swapping = "native:cpus=1,mem=96M", "native:cpus=1,mem=96M,swap=256M"
     seen = found(
-        tmp_path, "--in", killed, "--in", swapping, "--sizes", "800,1200,2200", "--reps", "6"
+        tmp_path, "--in", killed, "--in", swapping, "--sizes", "800,1200,2200", "--reps", "9"
     )
     assert ends(seen[killed]) == ["ok", "ok", "oom"]
     assert ends(seen[swapping]) == ["ok"] * 3
     for spec in (killed, swapping):
-        cliff = seen[spec]["cliff"]
-        assert (cliff["size"], cliff["high"]) == (1200, 2200)
-        # The interval contains 1200; noise of the machine at 1200 may carry it down to 800.
-        assert cliff["low"] in (800, 1200)
+        assert seen[spec]["cliff"] == {"size": 1200, "low": 1200, "high": 2200}, spec
         assert 24 * 1200**2 < seen[spec]["user_bytes"] < 24 * 1200**2 + 24 * MIB
         assert [point["swap_bytes"] for point in seen[spec]["points"][:2]] == [0, 0]
         assert seen[spec]["kernel_bytes"]["slab"] > MIB
@@ -120,7 +117,7 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     (run,) = tmp_path.iterdir()
     samples = pl.read_parquet(run / "samples.parquet")
     values = samples.filter(pl.col("metric") == "dgemm")
-    assert values.group_by("environment").len().sort("len")["len"].to_list() == [12, 18]
+    assert values.group_by("environment").len().sort("len")["len"].to_list() == [18, 27]
 
 
 @pytest.mark.slow

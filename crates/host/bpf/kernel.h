@@ -54,8 +54,8 @@ struct bpf_perf_event_data {
 };
 
 /* A program compares an argument of a tracepoint with 0 before it reads through it, although it
- * never is 0: the verifier takes those of a module, such as KVM, for maybe 0 since Linux 6.13 and
- * 6.12's updates (Linux, tools/testing/selftests/bpf/progs/raw_tp_null_fail.c), and 6.12 all. */
+ * never is 0: the verifier of Linux 6.12 takes each for maybe 0, later ones those of a module, such
+ * as KVM (Linux, tools/testing/selftests/bpf/progs/raw_tp_null_fail.c). */
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
