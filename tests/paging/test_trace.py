@@ -201,7 +201,7 @@ def test_ctrl_c_keeps_what_was_traced_and_leaves_nothing_else(tmp_path: Path) ->
     out = tmp_path / "cut.vtrace"
     line = command("paging", "trace", "--out", str(out), "--json", "--", "sh", "-c")
     started = subprocess.Popen(
-        [*line, "echo begun; while :; do :; done"],
+        [*line, "echo begun; while :; do sleep 0.1; done"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )  # fmt: skip

@@ -19,7 +19,7 @@ use vtax_sys::signals::Signals;
 use vtax_sys::terminal::{Error, output, units};
 use vtax_sys::tree::Tree;
 
-use crate::control::{unit, view};
+use crate::control::{follow, unit};
 
 /// Read counters of guests again and again, let a policy decide on the paging mode, and switch
 ///
@@ -131,7 +131,7 @@ impl ControlArguments {
             if self.json {
                 output::json(line)
             } else {
-                output::line(&output::plain(&line.to_string()))
+                follow::show(line)
             }
         };
         run(
@@ -149,13 +149,8 @@ impl WatchArguments {
     /// Carry it out, until a signal or the time.
     pub fn carry_out(self) -> Result<(), Error> {
         let signals = signals()?;
-        let mut screen = view::Screen::new();
         if state::published(&self.what.state_dir)?.is_some() {
-            let follow = view::Follow {
-                folder: &self.what.state_dir,
-                time: self.time,
-            };
-            return follow.until_the_end(&signals, &mut screen);
+            return follow::until_the_end(&self.what.state_dir, self.time, &signals);
         }
         eprintln!(
             "vtax: no controller works with {}; this one only looks",
@@ -165,9 +160,14 @@ impl WatchArguments {
         let control = self.what.control(&tree, false)?;
         let schedule = self.what.schedule(&tree, self.time);
         let mut metrics = Metrics::default();
-        run(control, None, &schedule, &signals, &mut metrics, |line| {
-            screen.show(line)
-        })
+        run(
+            control,
+            None,
+            &schedule,
+            &signals,
+            &mut metrics,
+            follow::show,
+        )
     }
 }
 

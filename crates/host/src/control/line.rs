@@ -76,7 +76,7 @@ impl Line {
     }
 
     /// The time of day, in UTC.
-    pub fn time_of_day(&self) -> String {
+    fn time_of_day(&self) -> String {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -88,7 +88,7 @@ impl Line {
     }
 
     /// The decision in words.
-    pub fn verb(&self) -> String {
+    fn verb(&self) -> String {
         match (self.decision, self.to, self.applied) {
             (Decision::Hold, ..) | (_, None, _) => "hold".to_owned(),
             (Decision::Switch, Some(to), true) => format!("switched to {}", to.name()),
