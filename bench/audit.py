@@ -17,11 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from compare import VTAX, rounds, seconds, versions
-from short_commands import ratio
+from interleaved import VTAX, about, ratio, ratio_text, rounds, seconds
 
 from vtax.core import binaries
 
@@ -62,21 +60,12 @@ def main() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         print("not measured: it takes two CPUs", file=sys.stderr)
         return
-    found: dict[str, list[tuple[float, float]]] = {"alone": [], "audited": []}
-
-    def measure(name: str, one: Callable[[], tuple[float, float]]) -> Callable[[], float]:
-        def wall_s() -> float:
-            found[name].append(one())
-            return found[name][-1][0]
-
-        return wall_s
-
-    rounds(options.rounds, [measure("alone", work), measure("audited", beside)])
-    for name, version in versions().items():
-        print(f"{name}: {version}")
+    found = rounds(options.rounds, [work, beside])
+    about()
     for what, index in (("wall", 0), ("CPU", 1)):
-        alone, audited = ([each[index] for each in found[name][1:]] for name in found)
-        print(f"spinning loop beside an audit, {what} time: {ratio(audited, alone)} of that alone, "
+        alone, audited = ([each[index] for each in times] for times in found)
+        found = ratio_text(ratio(audited, alone))
+        print(f"spinning loop beside an audit, {what} time: {found} of that alone, "
               f"target 1.005x (n={options.rounds})")  # fmt: skip
 
 

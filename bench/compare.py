@@ -11,29 +11,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import random
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from interleaved import VTAX, about, quiet, ratio, ratio_text, rounds, seconds, versions
+
 from vtax.core import binaries
-from vtax.core.statistics.rounds import log_ratio, one_each
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
 from vtax.environments.machine import Machine
 from vtax.environments.uml import kernel as uml_kernel
-
-VTAX = [sys.executable, "-m", "vtax.main"]
-SEED = 1
 
 Measure = Callable[[], float]
 
@@ -61,37 +57,7 @@ class Figure:
 
     def ratio(self) -> tuple[float, float, float] | None:
         """The ratio to the plain command, with its 95 % interval."""
-        if not self.plain_s:
-            return None
-        ratio = log_ratio(one_each(self.values_s), one_each(self.plain_s))
-        if ratio is None:
-            return None
-        half = ratio.half_width()
-        return tuple(math.exp(ratio.value + offset) for offset in (0.0, -half, half))
-
-
-def rounds(count: int, contenders: Sequence[Measure]) -> list[tuple[float, ...]]:
-    """Values of each contender over `count` shuffled rounds, after one that is not counted."""
-    source = random.Random(SEED)
-    values: list[list[float]] = [[] for _ in contenders]
-    for number in range(count + 1):
-        order = list(range(len(contenders)))
-        source.shuffle(order)
-        for index in order:
-            value = contenders[index]()
-            if number:
-                values[index].append(value)
-    return [tuple(each) for each in values]
-
-
-def seconds(action: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
-
-
-def quiet(argv: Sequence[str]) -> None:
-    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+        return ratio(self.values_s, self.plain_s) if self.plain_s else None
 
 
 def start_up(count: int) -> Figure:
@@ -203,33 +169,14 @@ def figures(count: int) -> list[Figure]:
     return found
 
 
-def versions() -> dict[str, str]:
-    """The versions of what was compared, and of what it ran on."""
-    facts = json.loads(subprocess.check_output([binaries.find("vtax-agent"), "facts"]))
-    lines = {
-        "machine": f"{facts['cpu']['model']}, {len(facts['affinity'])} CPUs, "
-        f"{facts['virtualization']['kind']}, Linux {facts['kernel']['release']}",
-        "python": sys.version.split()[0],
-    }
-    for name, argv in {
-        "qemu": ["qemu-system-x86_64", "--version"],
-        "uml": ["linux.uml", "--version"],
-        "bubblewrap": ["bwrap", "--version"],
-    }.items():
-        if shutil.which(argv[0]):
-            lines[name] = subprocess.check_output(argv, text=True).splitlines()[0]
-    return lines
-
-
 def text(figure: Figure) -> str:
     verdict = "met" if figure.cost_s <= figure.target_s else "MISSED"
     line = f"{figure.name}: median {figure.median_s:.4g} s (n={len(figure.values_s)}); "
     line += f"adds {figure.cost_s:.4g} s, " if figure.added else ""
     line += f"target {figure.target_s:g} s: {verdict}"
-    if ratio := figure.ratio():
+    if figure.plain_s:
         plain = statistics.median(figure.plain_s)
-        line += f"\n    {ratio[0]:.2f}x [{ratio[1]:.2f}, {ratio[2]:.2f}] of "
-        line += f"{figure.plain_name} ({plain:.4g} s)"
+        line += f"\n    {ratio_text(figure.ratio())} of {figure.plain_name} ({plain:.4g} s)"
     return line
 
 
@@ -255,8 +202,7 @@ def main() -> None:
         ]
         print(json.dumps({"versions": versions(), "figures": rows}, indent=1))
         return
-    for name, version in versions().items():
-        print(f"{name}: {version}")
+    about()
     for each in found:
         print(text(each))
 

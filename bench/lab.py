@@ -12,19 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import statistics
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from interleaved import interval, rounds
+
 from vtax.core import cache as user_cache
-from vtax.core.statistics.statistics import median_estimate
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 
-SEED = 1
 ROUNDS = 5
 TARGETS_S = {
     "lab:guest=builtin,snapshot=off": 20.0,
@@ -33,31 +32,6 @@ TARGETS_S = {
     "lab": 3.0,
 }
 """What issue 5 asks of each spec, on two idle CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One contender's times."""
-
-    spec: str
-    target_s: float
-    snapshot_s: float | None
-    """The time to make the snapshot; None where there is none."""
-    values_s: tuple[float, ...]
-
-    def row(self) -> dict[str, object]:
-        estimate = median_estimate(self.values_s, [0] * len(self.values_s), SEED, log=False)
-        half = estimate.half_width() if estimate else None
-        median = statistics.median(self.values_s)
-        return {
-            "spec": self.spec,
-            "median_s": median,
-            "low_s": None if half is None else median - half,
-            "high_s": None if half is None else median + half,
-            "target_s": self.target_s,
-            "snapshot_s": self.snapshot_s,
-            "values_s": list(self.values_s),
-        }
 
 
 def first_workload_s(spec: str) -> float:
@@ -73,16 +47,14 @@ def first_workload_s(spec: str) -> float:
             machine.close()
 
 
-def measure(rounds: int) -> list[Figure]:
-    order = random.Random(SEED)
+def measure(count: int) -> list[dict[str, object]]:
+    """A row for each spec; `snapshot_s` is the time to make the snapshot, None: there is none."""
     made = {spec: first_workload_s(spec) for spec in TARGETS_S if "snapshot=off" not in spec}
-    values: dict[str, list[float]] = {spec: [] for spec in TARGETS_S}
-    for _ in range(rounds):
-        for spec in order.sample(list(TARGETS_S), len(TARGETS_S)):
-            values[spec].append(first_workload_s(spec))
+    values = rounds(count, [partial(first_workload_s, spec) for spec in TARGETS_S])
     return [
-        Figure(spec, target, made.get(spec), tuple(values[spec]))
-        for spec, target in TARGETS_S.items()
+        {"spec": spec, "target_s": target, "snapshot_s": made.get(spec), "values_s": times}
+        | {"found_s": interval(times, spec)}
+        for (spec, target), times in zip(TARGETS_S.items(), values, strict=True)
     ]
 
 
@@ -104,21 +76,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="vtax-bench-cache-") as cache:
         _share_kernels(Path(cache))
         os.environ["XDG_CACHE_HOME"] = cache
-        rows = [figure.row() for figure in measure(options.rounds)]
+        rows = measure(options.rounds)
     if options.json:
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(rows, indent=2, default=asdict))
         return
-    print(
-        f"{'to the first workload':32} {'median':>8} {'95 % interval':>17} {'target':>7}  snapshot"
-    )
+    print(f"{'to the first workload':32} {'median (95 % interval)':>26} {'target':>7}  snapshot")
     for row in rows:
-        low, high = row["low_s"], row["high_s"]
-        interval = f"{low:.2f} to {high:.2f} s" if low is not None else "not known"
         made = f"{row['snapshot_s']:.1f} s" if row["snapshot_s"] is not None else "-"
-        print(
-            f"{row['spec']:32} {row['median_s']:6.2f} s {interval:>17} "
-            f"{row['target_s']:5.0f} s  {made}"
-        )
+        print(f"{row['spec']:32} {row['found_s'].text('s'):>26} {row['target_s']:5.0f} s  {made}")
 
 
 if __name__ == "__main__":

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import random
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from interleaved import ratio, ratio_text, rounds
+
 from vtax.core.page.progress import Progress
-from vtax.core.statistics.rounds import log_ratio, one_each
 from vtax.environments.base import allowed_cpus
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.run import SweepOptions, sweep
@@ -39,7 +38,6 @@ costs.exit = { scale = [0.5, 1, 2, 4] }
 seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 """
 TARGET = 1.9
-SEED = 1
 COUNTS = (1, 2)
 
 
@@ -79,56 +77,30 @@ def one(design: Design, workers: int) -> Times:
     return Times(computing, whole, points_s / (computing * workers))
 
 
-def rounds(design: Design, count: int) -> dict[int, list[Times]]:
-    """Times by number of workers over `count` shuffled rounds, after one that is not counted."""
-    source = random.Random(SEED)
-    found: dict[int, list[Times]] = {workers: [] for workers in COUNTS}
-    for number in range(count + 1):
-        order = list(COUNTS)
-        source.shuffle(order)
-        for workers in order:
-            times = one(design, workers)
-            if number:
-                found[workers].append(times)
-            print(f"round {number}: {workers} workers {times.computing_s:.3g} s", file=sys.stderr)
-    return found
-
-
-def speedup(one_s: list[float], two_s: list[float]) -> tuple[float, float, float] | None:
-    """How many times faster two workers are, with the 95 % interval of that ratio."""
-    ratio = log_ratio(one_each(one_s), one_each(two_s))
-    if ratio is None:
-        return None
-    half = ratio.half_width()
-    low, high = math.exp(ratio.value - half), math.exp(ratio.value + half)
-    return math.exp(ratio.value), low, high
-
-
 def measure(count: int) -> dict[str, object]:
     """The figures, for `make bench` and for people."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "sweep.toml")
         path.write_text(DESIGN)
         design = read_design(path, catalog())
-        found = rounds(design, count)
+        found = rounds(count, [partial(one, design, workers) for workers in COUNTS])
     figures: dict[str, object] = {"points": design.size, "target": TARGET, "rounds": count}
     for name in ("computing_s", "whole_s"):
-        one_s, two_s = ([getattr(times, name) for times in found[n]] for n in COUNTS)
+        one_s, two_s = ([getattr(times, name) for times in each] for each in found)
         figures[name] = {
             "one": one_s,
             "two": two_s,
-            "speedup": speedup(one_s, two_s),
+            "speedup": ratio(one_s, two_s),
         }
-    figures["busy"] = {n: statistics.median(times.busy for times in found[n]) for n in COUNTS}
+    busy = [statistics.median(times.busy for times in each) for each in found]
+    figures["busy"] = dict(zip(COUNTS, busy, strict=True))
     return figures
 
 
 def text(name: str, figure: dict[str, list[float]]) -> str:
     line = f"{name}: one worker {statistics.median(figure['one']):.3g} s, "
     line += f"two {statistics.median(figure['two']):.3g} s"
-    if ratio := figure["speedup"]:
-        line += f": {ratio[0]:.2f}x [{ratio[1]:.2f}, {ratio[2]:.2f}]"
-    return line
+    return f"{line}: {ratio_text(figure['speedup'])}"
 
 
 def main() -> None:
@@ -146,9 +118,8 @@ def main() -> None:
     for name in ("computing_s", "whole_s"):
         print(text(name, figures[name]))
     print("busy: " + ", ".join(f"{n} workers {busy:.3f}" for n, busy in figures["busy"].items()))
-    ratio = figures["computing_s"]["speedup"]
-    if ratio:
-        print(f"target {TARGET}x: {'met' if ratio[0] >= TARGET else 'MISSED'}")
+    if found := figures["computing_s"]["speedup"]:
+        print(f"target {TARGET}x: {'met' if found[0] >= TARGET else 'MISSED'}")
 
 
 if __name__ == "__main__":

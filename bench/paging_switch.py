@@ -22,15 +22,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from vtax.core.statistics.statistics import median_estimate
+from interleaved import SEED, Interval, interval
+
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine_command import MachineCommand
 
-SEED = 1
 ROUNDS = 10
 CPUS = (1, 2)
 DIRECTIONS = {"shadow": 0, "nested": 1}
@@ -53,9 +54,8 @@ class Row:
     """Retries in all rounds together."""
     retries_ms: float
     """What retries add to the guest's pauses, in all rounds together."""
-    pause_ms: tuple[float, float, float]
-    """Median, low, high."""
-    bare_reload_ms: tuple[float, float, float]
+    pause_ms: Interval
+    bare_reload_ms: Interval
     pause_over_bare_reload: float
     """The quotient of the two medians."""
     phases_ms: dict[str, float]
@@ -121,7 +121,7 @@ def row(
     for report in reports:
         for phase in report["phases"]:
             phases.setdefault(phase["name"], []).append(phase["ms"])
-    pause, bare = interval(pauses), interval(reloads)
+    pause, bare = interval(pauses, "pause"), interval(reloads, "reload")
     return Row(
         smp,
         to,
@@ -130,19 +130,10 @@ def row(
         sum(each["retries_ms"] for each in guests),
         pause,
         bare,
-        pause[0] / bare[0],
-        {name: interval(values)[0] for name, values in phases.items()},
+        pause.median / bare.median,
+        {name: median(values) for name, values in phases.items()},
         {"pause_ms": pauses, "bare_reload_ms": reloads},
     )
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median and the ends of its bootstrap interval."""
-    estimate = median_estimate(values, [0] * len(values), SEED, log=False)
-    if estimate is None:
-        raise SystemExit("too few rounds for an interval: use --rounds 5 or more")
-    half = estimate.half_width()
-    return estimate.value, estimate.value - half, estimate.value + half
 
 
 def main() -> None:
@@ -161,15 +152,10 @@ def main() -> None:
     for each in rows:
         title = f"smp={each.smp} {each.guest} to {each.to}"
         print(
-            f"{title:22} {shown(each.pause_ms):>24} {shown(each.bare_reload_ms):>22} "
+            f"{title:22} {each.pause_ms.text('ms', 0):>24} {each.bare_reload_ms.text('ms', 0):>22} "
             f"{each.pause_over_bare_reload:9.1f} {each.retries:4} in {each.retries_ms:.0f} ms"
         )
         print("  " + ", ".join(f"{name} {ms:.0f}" for name, ms in each.phases_ms.items()))
-
-
-def shown(values: tuple[float, float, float]) -> str:
-    median, low, high = values
-    return f"{median:.0f} ms ({low:.0f} to {high:.0f})"
 
 
 if __name__ == "__main__":

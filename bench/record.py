@@ -25,6 +25,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from interleaved import SEED, Interval, interval
 from record_contenders import (
     GUEST,
     US,
@@ -48,10 +49,7 @@ from record_rates import (
     rates,
 )
 from record_verdicts import (
-    SEED,
-    Interval,
     Trial,
-    interval,
     lead,
     overhead,
     stands_against,

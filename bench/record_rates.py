@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from interleaved import Interval, interval
 from record_contenders import Recording, record_json, vtax_ready
-from record_verdicts import Interval, Trial, agrees, events_per_step, interval
+from record_verdicts import Trial, agrees, events_per_step
 from record_work import SPIN, Worker, WorkError
 
 from vtax.core import binaries

@@ -5,13 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from vtax.core.statistics.statistics import Estimate, derived_seed, median_estimate
-
-SEED = 1
-
-Verdict = Literal["met", "missed", "within noise", "too few rounds"]
+from interleaved import Interval, around, estimate, interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +28,6 @@ class Trial:
         return self.during - (self.before + self.after) / 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A median with the ends of its 95 % interval; ends are None for one value."""
-
-    n: int
-    median: float
-    low: float | None
-    high: float | None
-
-    def verdict(self, limit: float) -> Verdict:
-        """Whether the quantity is at most `limit`, as far as the interval can tell."""
-        if self.low is None or self.high is None:
-            return "too few rounds"
-        if self.high <= limit:
-            return "met"
-        return "missed" if self.low > limit else "within noise"
-
-    def text(self, unit: str, digits: int = 2) -> str:
-        ends = "one round"
-        if self.low is not None and self.high is not None:
-            ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
-        return f"{self.median:.{digits}f} {unit} ({ends})"
-
-
 def overhead(trials: Sequence[Trial], name: str) -> Interval:
     """Percent that the contender adds."""
     return percent([trial.log_ratio for trial in trials], name)
@@ -69,31 +40,13 @@ def percent(logs: Sequence[float], name: str) -> Interval:
     return Interval(plain.n, math.expm1(plain.median) * 100.0, *ends)
 
 
-def interval(values: Sequence[float], name: str) -> Interval:
-    """The median of at least one value."""
-    found = _estimate(values, name)
-    if found is None:
-        return Interval(len(values), values[0], None, None)
-    return _with_ends(found, len(values))
-
-
-def _estimate(values: Sequence[float], name: str) -> Estimate | None:
-    seed = derived_seed(SEED, name)
-    return median_estimate(values, [0] * len(values), seed, log=False)
-
-
-def _with_ends(found: Estimate, n: int) -> Interval:
-    half = found.half_width()
-    return Interval(n, found.value, found.value - half, found.value + half)
-
-
 def lead(ours: Sequence[Trial], theirs: Sequence[Trial], name: str) -> Interval:
     """How many percent longer work takes under ours than under theirs; below 0, ours is faster."""
-    pair = [_estimate([t.log_ratio for t in trials], name) for trials in (ours, theirs)]
+    pair = [estimate([t.log_ratio for t in trials], name) for trials in (ours, theirs)]
     n = min(len(ours), len(theirs))
     if pair[0] is None or pair[1] is None:
         return percent([ours[0].log_ratio - theirs[0].log_ratio], name)
-    found = _with_ends(pair[0] - pair[1], n)
+    found = around(pair[0] - pair[1], n)
     assert found.low is not None and found.high is not None
     low, high = math.expm1(found.low) * 100.0, math.expm1(found.high) * 100.0
     return Interval(n, math.expm1(found.median) * 100.0, low, high)

@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import check_output
 
 import polars as pl
-from compare import VTAX, quiet, rounds, seconds, versions
-
-from vtax.core.statistics.rounds import log_ratio, one_each
+from interleaved import VTAX, about, quiet, ratio, ratio_text, rounds, seconds, versions
 
 RUNS = 200
 FEW = 2
@@ -81,18 +79,6 @@ def batch(tool: Tool) -> Batch:
     return Batch(statistics.median(times[RUNS]), around[RUNS] / RUNS, more)
 
 
-def ratio(own: Sequence[float], base: Sequence[float]) -> str:
-    """The ratio with its 95 % interval, as vtax computes it for workloads."""
-    if min(*own, *base) <= 0:
-        return "no ratio: lost in the noise"
-    found = log_ratio(one_each(own), one_each(base))
-    if found is None:
-        return "no ratio: too few rounds"
-    half = found.half_width()
-    low, high = math.exp(found.value - half), math.exp(found.value + half)
-    return f"{math.exp(found.value):.3g}x [{low:.3g}, {high:.3g}]"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
@@ -101,19 +87,9 @@ def main() -> None:
     if not shutil.which("hyperfine"):
         print("not measured: hyperfine is missing: apt-get install hyperfine", file=sys.stderr)
         return
-    tools: dict[str, Tool] = {"hyperfine": hyperfine, "pausing": pausing, "vtax": vtax}
-    found: dict[str, list[Batch]] = {name: [] for name in tools}
-
-    def measure(name: str, tool: Tool) -> Callable[[], float]:
-        def one() -> float:
-            found[name].append(batch(tool))
-            return found[name][-1].median_s
-
-        return one
-
-    rounds(options.rounds, [measure(name, tool) for name, tool in tools.items()])
-    theirs, paused, ours = (found[name][1:] for name in tools)
-    about = versions() | {"hyperfine": check_output(["hyperfine", "--version"], text=True).strip()}
+    tools: list[Tool] = [hyperfine, pausing, vtax]
+    theirs, paused, ours = rounds(options.rounds, [partial(batch, tool) for tool in tools])
+    version = {"hyperfine": check_output(["hyperfine", "--version"], text=True).strip()}
     figures = {
         "inside, median": (theirs, "median_s", "time of true"),
         "inside, median, after a pause": (paused, "median_s", "time of true"),
@@ -129,14 +105,15 @@ def main() -> None:
             | {"ratio": ratio(own, base)}
         )
     if options.json:
-        print(json.dumps({"versions": about, "runs": RUNS, "figures": rows}, indent=1))
+        print(
+            json.dumps({"versions": versions() | version, "runs": RUNS, "figures": rows}, indent=1)
+        )
         return
-    for name, version in about.items():
-        print(f"{name}: {version}")
+    about(version)
     for row in rows:
         own, base = (1e3 * statistics.median(row[side]) for side in ("vtax_s", "hyperfine_s"))
         print(f"{row['name']} ({row['meaning']}): vtax {own:.3f} ms, hyperfine {base:.3f} ms; "
-              f"{row['ratio']} (n={options.rounds})")  # fmt: skip
+              f"{ratio_text(row['ratio'])} (n={options.rounds})")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))
 
 import record  # noqa: E402
+from interleaved import Interval  # noqa: E402
 from record_contenders import FLOORS, OURS, PEERS, Contender  # noqa: E402
 from record_rates import Memory, ProgramCost, Rate, best  # noqa: E402
 from record_verdicts import (  # noqa: E402
-    Interval,
     Trial,
     agrees,
     events_per_step,
