@@ -57,6 +57,14 @@ def test_what_a_run_used() -> None:
     assert found.pressed is True and found.killed == 0
 
 
+def test_what_others_swapped_is_no_pressure_on_a_program_in_its_own_group() -> None:
+    own = {"own_swap": True}
+    assert used(said(**own)).pressed is True
+    assert used(said(**own, seen={"looks": 3, "swap_bytes": 0, "last": look(30)})).pressed is False
+    assert used(said(**own, seen={"looks": 0})).pressed is None
+    assert used(said(**own, before=look(50), seen={"looks": 0})).pressed is False
+
+
 def test_what_no_look_saw_is_zero_only_where_nothing_was_written() -> None:
     unseen = {"looks": 0, "swap_bytes": None, "last": None}
     assert used(said(seen=unseen)).swap_bytes is None

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use vtax_sys::calls::children::{End, wait_with_usage};
 use vtax_sys::calls::memory::page_bytes;
-use vtax_sys::cgroup::locate::{Version, locate};
+use vtax_sys::cgroup::locate::{Location, Version, locate};
 use vtax_sys::program_counts::TlbCounts;
 use vtax_sys::terminal::Error;
 use vtax_sys::tree::{Tree, field};
@@ -100,6 +100,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         "seen": seen,
         "before": before,
         "after": look(&tree),
+        "own_swap": own_group(&tree).is_some(),
         "image_bytes": image(&tree),
         "page_bytes": page_bytes(),
     });
@@ -185,10 +186,15 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// This process's control group for memory; `None` in the root group.
+fn own_group(tree: &Tree) -> Option<Location> {
+    locate(tree, "memory").filter(|group| group.parent().is_some())
+}
+
 /// What is swapped out of this process's control group; in the root group, what is swapped out of
 /// the whole machine.
 fn swap_used(tree: &Tree) -> Option<u64> {
-    if let Some(group) = locate(tree, "memory").filter(|group| group.parent().is_some()) {
+    if let Some(group) = own_group(tree) {
         let file = |name| tree.text(&format!("{}/{name}", group.own));
         return match group.version {
             Version::V1 => field(&file("memory.stat")?, "swap")?.parse().ok(),

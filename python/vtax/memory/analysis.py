@@ -38,6 +38,9 @@ class Used:
 
     wall_s: float | None = None
     swap_bytes: int | None = None
+    own_swap: bool = False
+    """`swap_bytes` is of the program's control group, while what was swapped in and out is counted
+    for the whole machine: others' is in it."""
     swapped_in_bytes: int | None = None
     swapped_out_bytes: int | None = None
     max_rss_bytes: int | None = None
@@ -57,6 +60,8 @@ class Used:
     @property
     def pressed(self) -> bool | None:
         """Whether the machine was short of memory; None: it does not say."""
+        if self.own_swap:
+            return None if self.swap_bytes is None else self.swap_bytes > 0
         signs = (self.swapped_out_bytes, self.swapped_in_bytes, self.killed)
         known = [sign for sign in signs if sign is not None]
         return any(known) if known else None
@@ -111,6 +116,7 @@ def used(found: Mapping[str, Any]) -> Used:
     return Used(
         wall_s=float(wall) if isinstance(wall, int | float) and 0 < wall < 1e9 else None,
         swap_bytes=swapped,
+        own_swap=found.get("own_swap") is True,
         swapped_in_bytes=_grown(before, after, "pswpin", page),
         swapped_out_bytes=out,
         max_rss_bytes=_count(found.get("max_rss_bytes")),
