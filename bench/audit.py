@@ -64,8 +64,8 @@ def main() -> None:
     about()
     for what, index in (("wall", 0), ("CPU", 1)):
         alone, audited = ([each[index] for each in times] for times in found)
-        found = ratio_text(ratio(audited, alone))
-        print(f"spinning loop beside an audit, {what} time: {found} of that alone, "
+        text = ratio_text(ratio(audited, alone))
+        print(f"spinning loop beside an audit, {what} time: {text} of that alone, "
               f"target 1.005x (n={options.rounds})")  # fmt: skip
 
 
