@@ -17,6 +17,7 @@ from command_line import command, one_line, run
 from process_watch import descendants, ended, eventually, processes_naming
 from tested_machines import checked
 from vtax.core.formats.folder import load
+from vtax.core.matching import matching
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def abandoned_cgroups() -> set[str]:
     """Control groups whose agent is gone; other runs on this machine have groups of their own."""
     return {
         str(path)
-        for path in Path("/sys/fs/cgroup").rglob("vtax-[0-9]*")
+        for path in matching(Path("/sys/fs/cgroup"), "**/vtax-[0-9]*")
         if not Path("/proc", path.name.split("-")[1]).exists()
     }
 

@@ -17,6 +17,7 @@ from process_watch import ended, eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
+from vtax.core.matching import matching
 from vtax.environments import build, gvisor, host_swap, kvm_probe, qemu, swap
 from vtax.environments.base import Allocation, Environment
 from vtax.environments.process_environment import ProcessEnvironment
@@ -268,7 +269,7 @@ def begun(environment: dict[str, str], out: Path, spec: str) -> subprocess.Popen
 
 
 def groups(name: str) -> list[Path]:
-    return list(Path("/sys/fs/cgroup").rglob(name))
+    return list(matching(Path("/sys/fs/cgroup"), f"**/{name}"))
 
 
 @pytest.mark.slow

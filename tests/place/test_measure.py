@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from command_line import SOURCE, command, one_line, vtax, without_root
 from process_watch import descendants, ended, eventually, processes_naming
 from tested_machines import checked
 from vtax.core.formats.records import read
+from vtax.core.matching import matching
 from vtax.place.measure import _complete_load
 from vtax.place.record import PlaceRecord
 
@@ -123,7 +125,6 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     line = command("place", "measure", "--in", SPEC, "--load", "http", "--speeds", "50",
                    "--seconds", "1", "--reps", "100", "--out", str(runs))  # fmt: skip
-    before = namespaces()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(line, env=environment, stdout=quiet, stderr=quiet)
@@ -133,11 +134,13 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
         )
         assert eventually(lambda: processes_naming("vtax-host place slow"), 20)
         started = descendants(process.pid)
+        own = namespaces(started) - namespaces([os.getpid()])
+        assert own
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert eventually(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in started), 20)
         assert eventually(lambda: not processes_naming(str(runs)), 20)
-        assert eventually(lambda: namespaces() <= before, 20)
+        assert eventually(lambda: not own & namespaces(everybody()), 20)
         assert eventually(lambda: not groups_of(started), 20)
     (run,) = runs.iterdir()
     done = vtax("report", str(run), "--json")
@@ -148,16 +151,18 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
 
 def groups_of(pids: Sequence[int]) -> list[Path]:
     """Control groups that limit threads and were made by these processes."""
-    found = Path("/sys/fs/cgroup").rglob("vtax-slow-*")
+    found = matching(Path("/sys/fs/cgroup"), "**/vtax-slow-*")
     return [path for path in found if any(f".vtax-{pid}-" in path.name for pid in pids)]
 
 
-def namespaces() -> set[str]:
-    """The network namespaces that processes are in."""
+def everybody() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def namespaces(pids: Sequence[int]) -> set[str]:
+    """The network namespaces that these processes are in."""
     found = set()
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(str(path.readlink()))
-        except OSError:
-            continue
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found.add(str(Path(f"/proc/{pid}/ns/net").readlink()))
     return found

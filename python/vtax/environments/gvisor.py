@@ -19,6 +19,7 @@ from vtax.core import binaries
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import VtaxError
+from vtax.core.matching import matching
 from vtax.core.units import format_bytes
 from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
@@ -294,7 +295,7 @@ def _bundle(
 
 def _remove_old_cgroups() -> None:
     """Remove the empty control groups of a killed vtax; otherwise runsc removes its own."""
-    for folder in Path("/sys/fs/cgroup").glob(f"**/{CGROUP_PREFIX}*"):
+    for folder in matching(Path("/sys/fs/cgroup"), f"**/{CGROUP_PREFIX}*"):
         owner = folder.name.removeprefix(CGROUP_PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():
             with contextlib.suppress(OSError):

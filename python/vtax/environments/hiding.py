@@ -10,12 +10,14 @@ this machine's programs, which may lie anywhere.
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from vtax.core import binaries, cache
+from vtax.core.matching import matching
 
 SECRETS = (
     # Hashes of passwords, with the editors' and package tools' copies; Debian's daily ones.
@@ -116,23 +118,21 @@ def _is_secret(path: Path, root: Path, home: Path | None) -> bool:
 
 def _secrets(root: Path, home: Path | None) -> Iterator[Path]:
     people = homes(root, home)
-    patterns = [*SECRETS, *(str(each.relative_to("/")) for each in people)]
-    for pattern in patterns:
+    names = [glob.escape(str(each.relative_to("/"))) for each in people]
+    inside = [f"{home}/{name}" for home in names for name in IN_A_HOME]
+    for pattern in (*SECRETS, *names, *inside):
         yield from _below(root, pattern)
-    for each in people:
-        for name in IN_A_HOME:
-            yield from _below(root, f"{each.relative_to('/')}/{name}")
 
 
 def _below(root: Path, pattern: str) -> Iterator[Path]:
     """Existing paths, without links: a link is covered where it leads."""
-    try:
-        for found in root.glob(pattern):
+    for found in matching(root, pattern):
+        try:
             real = found.resolve()
-            if root in real.parents and os.path.lexists(real):
-                yield Path("/", real.relative_to(root))
-    except OSError:
-        return  # not readable for vtax's user, and so for no guest
+        except (OSError, RuntimeError):  # a circle of links leads nowhere
+            continue
+        if root in real.parents and os.path.lexists(real):
+            yield Path("/", real.relative_to(root))
 
 
 def _homes(root: Path) -> Iterator[Path]:

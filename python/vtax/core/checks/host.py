@@ -19,6 +19,7 @@ from typing import Any
 from vtax.core import binaries, cache, foreign_json
 from vtax.core.checks import syscalls
 from vtax.core.errors import VtaxError
+from vtax.core.matching import matching
 
 PROGRAM_TIMEOUT_S = 1.5
 """The limit for each program that a check starts; `vtax doctor` as a whole stays under 2 s."""
@@ -119,7 +120,7 @@ class Host:
             return False
 
     def glob(self, pattern: str) -> list[Path]:
-        return sorted(self.root.glob(pattern.lstrip("/")))
+        return sorted(matching(self.root, pattern.lstrip("/")))
 
     def resolve(self, path: Path) -> Path:
         """Follow symbolic links as the machine under `root` would; the result is absolute there."""
