@@ -52,7 +52,7 @@ def _only_notes(section: Section) -> bool:
 
 
 def _texts(notes: list[Note], severity: Severity) -> list[str]:
-    return [note.text for note in notes if note.severity is severity]
+    return [note.line for note in notes if note.severity is severity]
 
 
 def _least_width(figure: Figure) -> int:
