@@ -30,7 +30,7 @@ def render(comparison: Comparison, samples: Sequence[Sample]) -> str:
         "orderAlternatives": [figure.alternative for figure in orders],
     }
     context = {**_words(comparison), "ratios": ratios, "orders": orders}
-    return render_page("vtax.core.page", "report.html.j2", "report.js", data, context)
+    return render_page("vtax.compare", "report", data, context)
 
 
 def _words(comparison: Comparison) -> dict[str, Any]:
