@@ -25,8 +25,8 @@ from comparison_data import (
     sample,
     values,
 )
+from report_data import render
 from vtax.compare.analysis import compare
-from vtax.compare.html import render
 from vtax.compare.page import to_json
 from vtax.core.formats.model import Better, Failure
 from vtax.core.page.format import significant

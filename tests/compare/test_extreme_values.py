@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import report_data
 from comparison_data import CONTROL, NATIVE, UML, record, sample, values
+from report_data import write_report
 from vtax.compare.analysis import compare
-from vtax.compare.html import write_report
 from vtax.compare.page import to_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.samples import checked

@@ -1,28 +1,41 @@
 """The result of a comparison, as a page and as JSON.
 
-One row per metric, one group of columns per environment; then the answers and what to know before
-believing them. The report has figures and machines besides: `html`.
+One row per metric, one group of columns per environment; then the answers, what to know before
+believing them, and the figures. The report shows it in a form of its own, with the machines
+besides: `html`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from vtax.compare import summary, trust, verdicts
-from vtax.core.formats.model import EnvironmentRecord
-from vtax.core.page.format import one_line, percent, percent_interval, plural, with_unit
+from vtax.compare.order_figures import order_figures
+from vtax.compare.ratio_figures import ratio_figures
+from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, Sample
+from vtax.core.page.format import (
+    one_line,
+    percent,
+    percent_interval,
+    plural,
+    seconds_text,
+    utc_text,
+    with_unit,
+)
 from vtax.core.page.page import (
     Cell,
     Column,
     Depth,
+    Figure,
     Note,
     Page,
     Section,
     Severity,
     Table,
     Tone,
+    drawn,
     parted,
 )
 from vtax.core.statistics.results import Comparison, Result, Verdict
@@ -33,6 +46,10 @@ _TONES = {
     Verdict.EQUIVALENT: Tone.GOOD,
     Verdict.INCONCLUSIVE: Tone.DOUBTFUL,
 }
+RATIOS = "ratios"
+"""The name of the sections with parts of figure 1."""
+ORDER = "order"
+"""The name of the sections with figure 2, one for each metric."""
 MOST_NOTES = 5
 BACKGROUND = frozenset({"drift", "noise-floor", "one-boot", "short-kernel", "steal-unknown"})
 """Kinds of flags that hold for most runs, or that another line states."""
@@ -48,22 +65,24 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "environments": [each.model_dump(mode="json") for each in comparison.record.environments],
         "results": [_result_json(each) for each in comparison.results],
-        "flags": [dataclasses.asdict(flag) for flag in comparison.flags],
+        "flags": [asdict(flag) for flag in comparison.flags],
     }
 
 
 def _result_json(result: Result) -> dict[str, Any]:
     needed = result.repetitions_needed
-    found = dataclasses.asdict(result)
+    found = asdict(result)
     if found["control"] is None:
         del found["control"]
     # The one number of earlier versions: this many repetitions decide in nine of ten cases.
     return found | {"repetitions_to_settle": needed.high if needed else None}
 
 
-def page(comparison: Comparison, *, all_notes: bool = False) -> Page:
-    """The table with its legend, the answers and the most important notes; a terminal has the other
-    notes with `all_notes` only."""
+def page(
+    comparison: Comparison, samples: Sequence[Sample] = (), *, all_notes: bool = False
+) -> Page:
+    """The table with its legend, the answers, the most important notes and the figures; a terminal
+    has the other notes with `all_notes` only."""
     name = comparison.record.name
     said = list(_notes(comparison))
     few = len(said) if all_notes else MOST_NOTES
@@ -76,11 +95,31 @@ def page(comparison: Comparison, *, all_notes: bool = False) -> Page:
             Section(notes=(*_answers(comparison), *said[:few]), apart=True),
             Section(notes=tuple(said[few:]), depth=Depth.FULL),
             Section(notes=tuple(_more(len(said) - few)), depth=Depth.BRIEF),
+            *_drawn(RATIOS, ratio_figures(comparison)),
+            *_drawn(ORDER, order_figures(comparison, samples)),
         ),
         name,
         f"{name}: what virtualization costs",
-        run=comparison.run,
+        tuple(_settings(comparison.record)),
+        comparison.run,
     )
+
+
+def _drawn(name: str, figures: Sequence[Figure]) -> Sequence[Section]:
+    return [replace(each, name=name, depth=Depth.FULL) for each in drawn(figures)]
+
+
+def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
+    yield "Started", utc_text(record.started_utc)
+    yield "Finished", utc_text(record.finished_utc)
+    yield "State", record.state
+    yield "Repetitions", f"{trust.planned(record)}, after a warm-up that does not count"
+    each = record.reboot == "each"
+    yield "Reboot", "afresh for each repetition" if each else "never between repetitions"
+    yield "Time budget", "none" if record.budget_s is None else seconds_text(record.budget_s)
+    yield "Equivalence margin", verdicts.margin_text(record.margin_percent)
+    yield "Seed", f"{record.seed} (order, and intervals of medians)"
+    yield "Versions", f"vtax {record.vtax_version}, run.json schema {record.schema_version}"
 
 
 def _references(comparison: Comparison) -> Iterator[Note]:

@@ -58,6 +58,6 @@ def show(
     from vtax.compare.page import page, to_json
     from vtax.core.formats.folder import REPORT
 
-    write_report(comparison, samples, path / REPORT)
-    found = page(comparison, all_notes=notes is Notes.ALL)
+    found = page(comparison, samples, all_notes=notes is Notes.ALL)
+    write_report(found, comparison, path / REPORT)
     campaigns.show_result(found, path, to_json(comparison) if as_json else None)

@@ -8,12 +8,12 @@ and a section without a heading continues what stands above it.
 
 Everything in a page is text when it comes here, because the verb knows how many digits are worth
 reading. A table aligns columns of numbers at the right; a wide one goes on below where columns do
-not fit. A cell that is good or bad says so by its
-tone, and a renderer chooses the colour; the word must say it without. A note is one line; a
-warning is what a reader must know before believing the result. A figure is the data of a plot, and
-a sentence for readers who cannot see it; a renderer that cannot draw leaves it out. A terminal
-shows what is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it.
-All text may come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
+not fit. A cell that is good or bad says so by its tone, and a renderer chooses the colour; the word
+must say it without. A note is one line; a warning is what a reader must know before believing the
+result. A figure is the data of a plot, and a sentence for readers who cannot see it; a renderer
+that cannot draw leaves it out. A terminal shows what is `BRIEF` and a report what is `FULL`: a long
+table may have a short form beside it. All text may come from guests: renderers escape it. Nothing
+here knows rich, HTML or a machine.
 """
 
 from __future__ import annotations
