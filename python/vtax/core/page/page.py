@@ -7,12 +7,13 @@ the details. A section has a heading, a sentence, a table, notes and a figure; e
 and a section without a heading continues what stands above it.
 
 Everything in a page is text when it comes here, because the verb knows how many digits are worth
-reading. A table aligns columns of numbers at the right. A cell that is good or bad says so by its
-tone, and a renderer chooses the colour; the word must say it without. A note is one line; a
-warning is what a reader must know before believing the result. A figure is the data of a plot, and
-a sentence for readers who cannot see it; a renderer that cannot draw leaves it out. A terminal
-shows what is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it.
-All text may come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
+reading. A table aligns columns of numbers at the right; a wide one goes on below where columns do
+not fit. A cell that is good or bad says so by its tone, and a renderer chooses the colour; the word
+must say it without. A note is one line; a warning is what a reader must know before believing the
+result. A figure is the data of a plot, and a sentence for readers who cannot see it; a renderer
+that cannot draw leaves it out. A terminal shows what is `BRIEF` and a report what is `FULL`: a long
+table may have a short form beside it. All text may come from guests: renderers escape it. Nothing
+here knows rich, HTML or a machine.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Cell:
 
     text: str
     tone: Tone = Tone.PLAIN
+    parts: tuple[str, ...] = ()
+    """The text in parts, in a wide table: each stands below that of the row above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,10 @@ class Column:
 
     heading: str
     depth: Depth = Depth.BOTH
+    below: str = ""
+    """The second line of the heading, in a wide table."""
+    spare: bool = False
+    """Whether a wide table leaves it out where there is no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +86,12 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    wide: bool = False
+    """Whether columns that do not fit stand in a further table below, with the first column."""
 
     @property
     def headings(self) -> tuple[str, ...]:
-        return tuple(column.heading for column in self.columns)
+        return tuple(", ".join(filter(None, (c.heading, c.below))) for c in self.columns)
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -93,7 +102,7 @@ class Table:
         """The table with those columns that are shown at this depth."""
         kept = [index for index, each in enumerate(self.columns) if each.depth.fits(depth)]
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
-        return Table(tuple(self.columns[index] for index in kept), rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
     def is_numeric(self, index: int) -> bool:
         """Whether the column holds numbers, which are aligned at the right."""
@@ -106,6 +115,19 @@ class Note:
 
     text: str
     severity: Severity = Severity.INFO
+    tone: Tone = Tone.PLAIN
+    subject: str = ""
+    """What the note is about, which stands before it."""
+    sign: str = ""
+    """A character that says of what kind it is, where it has a subject."""
+    further: tuple[str, ...] = ()
+    """More texts on the same line, as in a legend, where each explains a sign."""
+
+    @property
+    def line(self) -> str:
+        """The note with its subject and all its texts."""
+        texts = ", ".join((self.text, *self.further))
+        return f"{self.subject}: {texts}" if self.subject else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +170,8 @@ class Page:
     title: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     """The name and value of every choice that the result depends on."""
+    run: str = ""
+    """The folder of the run, which stands beside the title."""
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -159,6 +183,11 @@ def table(headings: Iterable[str | Column], rows: Iterable[Sequence[str | Cell]]
     columns = (each if isinstance(each, Column) else Column(each) for each in headings)
     cells = (tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
     return Table(tuple(columns), tuple(cells))
+
+
+def parted(*parts: str, tone: Tone = Tone.PLAIN) -> Cell:
+    """A cell of a wide table whose parts are aligned."""
+    return Cell(" ".join(filter(None, parts)), tone, parts)
 
 
 def table_section(
