@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::control::line::{Line, short};
 use crate::control::state::published;
 use nix::sys::signal::Signal;
+use vtax_sys::clock::time_of_day;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::signals::Signals;
 use vtax_sys::terminal::{Error, output};
@@ -65,7 +66,7 @@ const COLUMNS: usize = 78;
 
 fn block(line: &Line) -> Vec<String> {
     let mut rows = vec![
-        row("time", &line.time_of_day()),
+        row("time", &time_of_day(line.time)),
         row("mode", line.mode.map_or("unknown", PagingMode::name)),
         row("decision", &line.verb()),
     ];
