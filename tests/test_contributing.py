@@ -112,7 +112,9 @@ def look(data):
     return Judgement("blue", True, "seen")
 
 
-STUDY = Study("sky", "the sky", "The sky", "A paper of the sky", module=__name__)
+STUDY = Study(
+    "sky", "the sky", "The sky", "A paper of the sky", __name__, quick="nothing is quicker"
+)
 PARTS = Parts(
     measure=lambda options, progress: StudyData(),
     rules=[Rule("sky", "1", "the sky is blue", "blue", look)],
@@ -120,7 +122,6 @@ PARTS = Parts(
     tables=(),
     setup=lambda data, options: (),
     cautions=lambda data: (),
-    quick="nothing is quicker",
 )
 """
 VERB = '''\

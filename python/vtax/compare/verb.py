@@ -14,7 +14,6 @@ from vtax.core.command import campaigns
 from vtax.core.command.declared import (
     DeclaredWithWorkloads,
     complete_instrument,
-    complete_spec,
     complete_workload,
 )
 from vtax.core.command.options import (
@@ -27,6 +26,7 @@ from vtax.core.command.options import (
     Seed,
     Share,
     ShownNotes,
+    specs,
     takes,
 )
 
@@ -79,12 +79,9 @@ class CompareOptions:
     ]
     environments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment; repeat it. Guests such as uml get a baseline that runs "
-            "natively. Default: native.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
+        specs(
+            "An environment; repeat it. Guests such as uml get a baseline that runs natively. "
+            "Default: native."
         ),
     ] = None
     repetitions: Annotated[

@@ -164,10 +164,6 @@ class Parts(Generic[D]):
     """How the study was made, for the reader."""
     cautions: Callable[[D], Iterable[str]]
     """What a reader must know before believing any of the results."""
-    quick: str
-    """What --quick leaves of the study."""
-    alone: str = "no other is drawn"
-    """What --figure leaves of the study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +178,10 @@ class Study:
     module: str
     """The module with the study's `PARTS`. It is imported when the study runs: `--help` need not
     wait for it."""
+    quick: str
+    """What --quick leaves of the study."""
+    alone: str = "no other is drawn"
+    """What --figure leaves of the study."""
     figures: Sequence[str] = ()
     """The numbers that `--figure` knows."""
     modelled: bool = False
