@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__
+from vtax.core.page.page import Figure
 from vtax.core.page.standalone import page_file, render_page, write_page
 from vtax_studies.model import Claim, Outcome, Study, Verdict
 from vtax_studies.table import SYMBOLS, counts
@@ -24,7 +25,8 @@ def write_report(study: Study, outcome: Outcome, path: Path) -> None:
 
 def render(study: Study, outcome: Outcome) -> str:
     """The page as text."""
-    plots = [panel.plot for figure in outcome.figures for panel in figure.panels]
+    panels = [panel for figure in outcome.figures for panel in figure.panels]
+    plots = [panel.plot if isinstance(panel, Figure) else None for panel in panels]
     return render_page(
         "vtax_studies", "study.html.j2", "study.js", {"plots": plots}, _words(study, outcome)
     )
