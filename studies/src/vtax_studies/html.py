@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vtax.core.page.page import Figure
 from vtax.core.page.standalone import render_page, write_page
 from vtax_studies.model import Claim, Outcome, Study, Verdict
 from vtax_studies.table import SYMBOLS, counts
@@ -23,7 +24,8 @@ def write_report(study: Study, outcome: Outcome, path: Path) -> None:
 
 def render(study: Study, outcome: Outcome) -> str:
     """The page as text."""
-    plots = [panel.plot for figure in outcome.figures for panel in figure.panels]
+    panels = [panel for figure in outcome.figures for panel in figure.panels]
+    plots = [panel.plot if isinstance(panel, Figure) else None for panel in panels]
     return render_page("vtax_studies", "study", {"plots": plots}, _words(study, outcome))
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from vtax.core.page.plotting import Figure
+from vtax.core.page.page import Figure, HeatMap
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,7 +79,7 @@ class StudyFigure:
     caption: str
     paper: str
     """What the paper's text says about the figure; the pictures themselves are not available."""
-    panels: Sequence[Figure]
+    panels: Sequence[Figure | HeatMap]
     columns: int = 1
     """Panels beside each other where the page is wide enough."""
 

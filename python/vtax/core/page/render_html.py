@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from vtax.core.page.page import Depth, Figure, Note, Page, Section, Severity
+from vtax.core.page.page import Depth, Figure, HeatMap, Note, Page, Section, Severity
 from vtax.core.page.standalone import render_page, write_page
 
 
@@ -32,7 +32,7 @@ def render(page: Page) -> str:
         "remarks": _texts(notes, Severity.INFO),
         "widths": [_least_width(figure) for figure in page.figures],
     }
-    plots = [figure.plot for figure in page.figures]
+    plots = [each.plot if isinstance(each, Figure) else None for each in page.figures]
     return render_page("vtax.core.page", "page", {"plots": plots}, context)
 
 
@@ -50,6 +50,7 @@ def _texts(notes: list[Note], severity: Severity) -> list[str]:
     return [note.line for note in notes if note.severity is severity]
 
 
-def _least_width(figure: Figure) -> int:
+def _least_width(figure: Figure | HeatMap) -> int:
     """The least width in CSS pixels in which the figure can be read; a narrower one scrolls."""
-    return int(figure.plot.get("meta", {}).get("least_width", 0))
+    plot = figure.plot if isinstance(figure, Figure) else {}
+    return int(plot.get("meta", {}).get("least_width", 0))

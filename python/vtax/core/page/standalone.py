@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax import __version__
-from vtax.core.errors import VtaxError
 from vtax.core.formats.files import write_atomic
 from vtax.core.page import format as text
 from vtax.core.page.embedded import embedded
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 NO_BREAK_PERCENT = "\N{NO-BREAK SPACE}%"
-_BASIC = frozenset({"bar", "scatter"})
-"""The kinds of traces that `plotly-basic.min.js` draws: plotly.js-basic-dist-min of npm, under the
-MIT license, unchanged."""
 _SHARED = "vtax.core.page"
 """The package whose `templates` have the frame, style and script that every page uses."""
 
@@ -111,24 +106,8 @@ def _templates(package: str) -> Environment:
 
 
 def _library(data: Mapping[str, Any]) -> str:
-    """What draws these plots: the part of plotly.js for lines and bars, which is a quarter of it,
-    or all of it."""
-    kinds = {
-        trace["type"]
-        for plots in data.values()
-        for plot in plots
-        if isinstance(plot, dict)
-        for trace in plot["data"]
-    }
-    return _read(_SHARED, "plotly-basic.min.js") if kinds <= _BASIC else _whole_plotly()
+    """What draws these plots, if there are any: the part of plotly.js for lines and bars.
 
-
-def _whole_plotly() -> str:
-    """plotly.js as the Python package ships it, found without importing that package."""
-    spec = importlib.util.find_spec("plotly")
-    folders = spec.submodule_search_locations if spec else None
-    for folder in folders or ():
-        source = Path(folder) / "package_data" / "plotly.min.js"
-        if source.is_file():
-            return source.read_text("utf-8")
-    raise VtaxError("plotly, which draws the report, is missing", "pip install plotly")
+    It is plotly.js-basic-dist-min of npm, under the MIT license, unchanged.
+    """
+    return _read(_SHARED, "plotly-basic.min.js") if any(map(any, data.values())) else ""
