@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from vtax.place.analysis import FULL
 from vtax.place.hypothesis import predicted
 from vtax.place.record import Advice, PlaceLoad, Predictor, ThreadAdvice
-from vtax.place.service_domain import VCPU
+
+VCPU = "vcpu"
 
 
 @dataclass(frozen=True, slots=True)

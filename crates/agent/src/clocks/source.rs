@@ -11,7 +11,7 @@ use vtax_sys::clock::{now_ns, tick_ns, time_stamp_counter};
 
 /// One clock, under the name that programs use.
 #[derive(Debug, Clone, Copy)]
-pub struct ClockReader {
+pub struct Source {
     /// Such as `CLOCK_REALTIME` or `gettimeofday`.
     pub name: &'static str,
     reader: Reader,
@@ -29,13 +29,12 @@ enum Reader {
 }
 
 /// `CLOCK_MONOTONIC`, which times the other clocks here.
-pub const TIMER: ClockReader = ClockReader::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
+pub const TIMER: Source = Source::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
 
 /// `CLOCK_MONOTONIC_RAW`, which NTP does not adjust.
-pub const RAW: ClockReader =
-    ClockReader::clock("CLOCK_MONOTONIC_RAW", ClockId::CLOCK_MONOTONIC_RAW);
+pub const RAW: Source = Source::clock("CLOCK_MONOTONIC_RAW", ClockId::CLOCK_MONOTONIC_RAW);
 
-impl ClockReader {
+impl Source {
     const fn clock(name: &'static str, clock: ClockId) -> Self {
         Self {
             name,
@@ -98,7 +97,7 @@ impl ClockReader {
         }
     }
 
-    /// Can [`ClockReader::read_by_call`] take another path than [`ClockReader::read`]?
+    /// Can [`Source::read_by_call`] take another path than [`Source::read`]?
     pub fn has_call(self) -> bool {
         matches!(self.reader, Reader::Clock(_) | Reader::TimeOfDay)
     }

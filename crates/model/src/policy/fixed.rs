@@ -50,6 +50,13 @@ impl Policy for Fixed {
     }
 
     fn view(&self) -> PolicyView {
-        PolicyView::of_mode(self.mode)
+        PolicyView {
+            state: match self.mode {
+                PagingMode::Shadow => "Shadow",
+                PagingMode::Nested => "Nested",
+            },
+            threshold_vexit: None,
+            threshold_tmiss: None,
+        }
     }
 }

@@ -16,5 +16,4 @@ STUDY = Study(
     "and Software",
     module="vtax_studies.atlas.parts",
     figures=FIGURES,
-    quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

@@ -54,4 +54,5 @@ PARTS = Parts(
     tables=TABLES,
     setup=_setup,
     cautions=_cautions,
+    quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

@@ -35,5 +35,11 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    quick="two rounds of small sizes. It shows that it works",
 )

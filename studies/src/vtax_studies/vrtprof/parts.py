@@ -63,5 +63,12 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    quick="few workloads, one repetition. It shows that it works",
+    alone="only what that needs was measured",
 )

@@ -1,9 +1,9 @@
 //! What others publish in pages: the counters are known when a recording begins.
 
-use super::{EventSource, Need};
+use super::{Need, Source};
 
 /// The counters of a guest.
-pub const GUEST: EventSource = EventSource {
+pub const GUEST: Source = Source {
     name: "guest",
     about: "what a guest publishes in the page of --guest",
     needs: &[Need::Ebpf],
@@ -11,7 +11,7 @@ pub const GUEST: EventSource = EventSource {
 };
 
 /// The counters of applications.
-pub const APP: EventSource = EventSource {
+pub const APP: Source = Source {
     name: "app",
     about: "what programs publish in pages of their own",
     needs: &[Need::Ebpf],

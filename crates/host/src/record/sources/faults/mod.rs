@@ -1,8 +1,8 @@
 //! Page faults that the processor raises in this machine.
 
-use super::{Event, EventSource, Need};
+use super::{Event, Need, Source};
 
-pub const SOURCE: EventSource = EventSource {
+pub const SOURCE: Source = Source {
     name: "faults",
     about: "page faults of programs and of the kernel",
     needs: &[Need::Ebpf],

@@ -1,8 +1,8 @@
 //! Interrupts of devices and of the processor itself, and soft interrupts.
 
-use super::{Event, EventSource, Need, Origin, Slot, Unit};
+use super::{Event, Need, Origin, Slot, Source, Unit};
 
-pub const SOURCE: EventSource = EventSource {
+pub const SOURCE: Source = Source {
     name: "irq",
     about: "interrupts of devices and of the processor, and soft interrupts",
     needs: &[Need::Ebpf],

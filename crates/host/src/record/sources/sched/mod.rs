@@ -1,8 +1,8 @@
 //! Events of the scheduler.
 
-use super::{Event, EventSource, Need};
+use super::{Event, Need, Source};
 
-pub const SOURCE: EventSource = EventSource {
+pub const SOURCE: Source = Source {
     name: "sched",
     about: "context switches, wakeups, migrations, and tasks that begin and end",
     needs: &[Need::Ebpf],

@@ -1,8 +1,8 @@
 //! Flushes of the translation lookaside buffers.
 
-use super::{Event, EventSource, Need, Origin, Slot, Unit};
+use super::{Event, Need, Origin, Slot, Source, Unit};
 
-pub const SOURCE: EventSource = EventSource {
+pub const SOURCE: Source = Source {
     name: "tlb",
     about: "TLB flushes by their reason",
     needs: &[Need::Ebpf],
