@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, TypeVar
 
 from vtax.core import binaries
@@ -65,7 +66,7 @@ class Interval:
         return "missed" if self.low > limit else "within noise"
 
     def text(self, unit: str, digits: int = 2) -> str:
-        ends = "one round"
+        ends = "one round" if self.n == 1 else "too few rounds for an interval"
         if self.low is not None and self.high is not None:
             ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
         return f"{self.median:.{digits}f} {unit} ({ends})"
@@ -74,11 +75,9 @@ class Interval:
 def interval(values: Sequence[float], name: str) -> Interval:
     """The median of at least one value; `name` seeds its bootstrap."""
     found = estimate(values, name)
-    return (
-        Interval(len(values), values[0], None, None)
-        if found is None
-        else around(found, len(values))
-    )
+    if found is None:
+        return Interval(len(values), median(values), None, None)
+    return around(found, len(values))
 
 
 def estimate(values: Sequence[float], name: str) -> Estimate | None:
