@@ -112,7 +112,9 @@ def look(data):
     return Judgement("blue", True, "seen")
 
 
-STUDY = Study("sky", "the sky", "The sky", "A paper of the sky", module=__name__)
+STUDY = Study(
+    "sky", "the sky", "The sky", "A paper of the sky", __name__, quick="nothing is quicker"
+)
 PARTS = Parts(
     measure=lambda options, progress: StudyData(),
     rules=[Rule("sky", "1", "the sky is blue", "blue", look)],
@@ -120,7 +122,6 @@ PARTS = Parts(
     tables=(),
     setup=lambda data, options: (),
     cautions=lambda data: (),
-    quick="nothing is quicker",
 )
 """
 VERB = '''\
@@ -222,9 +223,8 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
     loud = {each["median"] for each in done["results"] if each["metric"] == "loudness"}
     assert loud == {42.0}
     assert "shouting" in copy.vtax("compare", "--help")
-    made = copy.python(
-        "-c", "from vtax.core.command.declared import tables; print(*tables().values())"
-    )
+    tables = "from docs_tables import tables; print(*tables().values())"
+    made = copy.python("-c", f"import sys; sys.path.append({str(ROOT / 'packaging')!r}); {tables}")
     assert "| `shout` | it can shout | `native` |" in made
     assert "| `shouting` | How loud the machine was | `shout` | `--with shouting` |" in made
 

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from docs_tables import PAGES, tables, with_tables
 
 from command_line import ROOT, vtax
 from tested_machines import checked
 from vtax.core import binaries
 from vtax.core.command.declared import (
-    PAGES,
     complete_events,
     complete_instrument,
     complete_spec,
-    tables,
-    with_tables,
 )
 from vtax.core.errors import MisuseError
 from vtax.core.recorder import sources

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import report_data
 from comparison_data import (
     CONTROL,
     FACTS,
@@ -24,9 +25,9 @@ from comparison_data import (
     sample,
     values,
 )
-from vtax.compare.analysis import compare, to_json
-from vtax.compare.html import render
-from vtax.compare.terminal import render_table
+from report_data import render
+from vtax.compare.analysis import compare
+from vtax.compare.page import to_json
 from vtax.core.formats.model import Better, Failure
 from vtax.core.page.format import significant
 from vtax.core.page.tables import plain
@@ -151,7 +152,7 @@ def test_a_value_of_zero_is_shown_as_measured(base: float, own: float) -> None:
     result = found.results[1]
     assert (result.median, result.n, result.verdict) == (own, 5, Verdict.INCONCLUSIVE)
     assert result.reason == "a value that is not above zero cannot be compared as a ratio"
-    table = plain(render_table(found), width=120).split("[95 % interval")[0]
+    table = plain(report_data.on_terminal(found), width=120).split("[95 % interval")[0]
     assert "not measured" not in table and f"{significant(own, 3)} s ?" in table
     rows = render(found, samples).partition('id="results-table"')[2].partition("</table>")[0]
     assert "not measured" not in rows and "not compared" in rows

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 import report_data
 from browser_page import Visit, covered_by_toolbars
-from vtax.compare.html import write_report
+from report_data import write_report
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import report_data
 from comparison_data import CONTROL, NATIVE, UML, record, sample, values
-from vtax.compare.analysis import compare, to_json
-from vtax.compare.html import write_report
-from vtax.compare.terminal import render_table
+from report_data import write_report
+from vtax.compare.analysis import compare
+from vtax.compare.page import to_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.samples import checked
 from vtax.core.page.tables import plain
@@ -61,7 +62,7 @@ def test_any_values_are_judged_without_a_warning(
     with without_warnings():
         found = judged(native, uml, better)
         json.dumps(to_json(found), allow_nan=False)
-        shown = plain(render_table(found))
+        shown = plain(report_data.on_terminal(found))
     assert "nan" not in shown.lower().split() and "inf" not in shown.lower().split()
 
 

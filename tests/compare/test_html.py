@@ -19,8 +19,8 @@ from syrupy.assertion import SnapshotAssertion
 
 import report_data
 from command_line import SOURCE
+from report_data import render, write_report
 from vtax.compare.explain import EXPLANATIONS
-from vtax.compare.html import render, write_report
 from vtax.compare.order_figures import order_figures
 from vtax.compare.ratio_figures import deviation_percent, ratio_figures
 from vtax.compare.trust import HARMLESS, RANKED

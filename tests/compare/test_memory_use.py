@@ -19,6 +19,7 @@ from pathlib import Path
 from comparison_data import CONTROL, NATIVE, UML, record, values
 from vtax.compare.analysis import compare
 from vtax.compare.html import write_report
+from vtax.compare.page import page
 
 drawn, samples = random.Random(1), []
 labels = [each.label for each in (NATIVE, CONTROL, UML)[: int(sys.argv[2])]]
@@ -27,7 +28,7 @@ for label in labels:
         times = [0.0006 * drawn.lognormvariate(0, 0.2) for _ in range(10_000 // len(labels))]
         samples += values(label, times, metric=metric)
 shown = compare(record(NATIVE, CONTROL, UML), samples, "runs/x")
-write_report(shown, samples, Path(sys.argv[1]))
+write_report(page(shown, samples), shown, Path(sys.argv[1]))
 # Not ru_maxrss, which begins with that of the process that started this one.
 print(re.search(r'VmHWM:\s+([0-9]+)', Path('/proc/self/status').read_text())[1])
 """

@@ -11,13 +11,12 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
-from vtax.compare.terminal import render_table
 from vtax.core.page.tables import plain
 from vtax.core.statistics.results import Comparison, Verdict
 
 
 def plain_table(comparison: Comparison, width: int) -> str:
-    return plain(render_table(comparison), width=width)
+    return plain(report_data.on_terminal(comparison), width=width)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -61,7 +60,7 @@ def test_text_has_no_escape_sequences_and_a_terminal_has_colours() -> None:
     assert "\x1b" not in plain_table(report_data.comparison(), 80)
     sink = io.StringIO()
     terminal = Console(file=sink, force_terminal=True, color_system="standard", width=120)
-    terminal.print(render_table(report_data.comparison()))
+    terminal.print(report_data.on_terminal(report_data.comparison()))
     assert "\x1b[31m" in sink.getvalue()
 
 

@@ -32,39 +32,66 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
-@pytest.mark.parametrize(("name", "plots"), [("correlation", 3), ("timeline", 2)])
+@pytest.mark.parametrize(("name", "plots", "maps"), [("correlation", 0, 3), ("timeline", 2, 0)])
 def test_all_figures_are_drawn(
     browser: Browser,
     pages: Path,
     screenshots: Path,
     name: str,
     plots: int,
+    maps: int,
     width: int,
     scheme: str,
 ) -> None:
     with Visit(browser, pages / f"{name}.html", scheme, width) as page:
         assert page.locator(".plot").count() == plots
         assert page.locator(".plot .main-svg").count() >= plots
+        assert page.locator(".heat-map").count() == maps
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("img").count() == 0
-        for plot in page.locator(".plot").all():
+        for plot in page.locator(".plot, .heat-map").all():
             assert len(plot.get_attribute("aria-label") or "") > 40
         page.screenshot(path=screenshots / f"{name}-{scheme}-{width}.png", full_page=True)
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-@pytest.mark.parametrize("name", ["correlation", "timeline"])
-def test_the_toolbar_covers_nothing(browser: Browser, pages: Path, name: str, width: int) -> None:
-    with Visit(browser, pages / f"{name}.html", width=width) as page:
+def test_the_toolbar_covers_nothing(browser: Browser, pages: Path, width: int) -> None:
+    with Visit(browser, pages / "timeline.html", width=width) as page:
         assert covered_by_toolbars(page) == []
 
 
 def test_heat_map_has_a_cell_for_each_pair_and_numbers(browser: Browser, pages: Path) -> None:
     with Visit(browser, pages / "correlation.html") as page:
-        first = page.locator(".plot").first
-        numbers = first.locator(".heatmap-label").all_text_contents()
+        first = page.locator(".heat-map").first
+        numbers = first.locator("td[title]").all_text_contents()
         events = 6
         assert len([text for text in numbers if text]) == events * (events - 1) // 2
+
+
+CONTRAST = """() => {
+  const light = (text) => {
+    const parts = text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+    const whole = text.startsWith("color(") ? parts : parts.map((each) => each / 255);
+    const [r, g, b] = whole.map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  return [...document.querySelectorAll(".heat-map td[title]")].map((cell) => {
+    const style = getComputedStyle(cell);
+    const [a, b] = [light(style.color), light(style.backgroundColor)];
+    return Math.max(a, b) / Math.min(a, b);
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_stand_out_from_their_colours(browser: Browser, pages: Path, scheme: str) -> None:
+    with Visit(browser, pages / "correlation.html", scheme) as page:
+        assert min(page.evaluate(CONTRAST)) >= 4
+        ground = (
+            "cells => new Set(cells.map((each) => getComputedStyle(each).backgroundColor)).size"
+        )
+        assert page.locator(".heat-map td[title]:not(.low, .high)").evaluate_all(ground) == 1
+        assert page.locator(".heat-map td[title]").evaluate_all(ground) > 4
 
 
 def test_timeline_draws_each_label_with_its_range(browser: Browser, pages: Path) -> None:

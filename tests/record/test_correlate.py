@@ -401,7 +401,7 @@ def test_printed_tables(runs: Path, snapshot: SnapshotAssertion) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == snapshot
     assert "\x1b" not in done.stdout
-    assert (runs / "out" / "correlation.html").stat().st_size > 1_000_000
+    assert "heat map of 6 events" in (runs / "out" / "correlation.html").read_text()
 
 
 def test_json_has_all_pairs_and_the_difference(runs: Path) -> None:

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 import study_data
 from browser_page import OVERLAPS, Visit, covered_by_toolbars
-from vtax.core.page.plotting import Figure
+from vtax.core.page.page import Figure, HeatCell, HeatMap
 from vtax_studies.dav2m import STUDY
 from vtax_studies.html import write_report
 from vtax_studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict
@@ -38,7 +38,8 @@ def test_all_figures_are_drawn_without_overlap(
     with Visit(browser, page_file, scheme, width) as page:
         assert page.locator(".study-figure").count() == len(outcome.figures) == 10
         plots = page.locator(".plot")
-        assert plots.count() == sum(len(figure.panels) for figure in outcome.figures)
+        drawn = plots.count() + page.locator(".heat-map").count()
+        assert drawn == sum(len(figure.panels) for figure in outcome.figures)
         assert page.locator(".plot .main-svg").count() >= plots.count()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.evaluate(OVERLAPS) == []
@@ -57,7 +58,7 @@ def test_figures_say_that_they_are_modelled_and_what_they_show(
     with Visit(browser, page_file) as page:
         for heading in page.locator(".study-figure h2").all_text_contents():
             assert "(model)" in heading
-        for plot in page.locator(".plot").all():
+        for plot in page.locator(".plot, .heat-map").all():
             spoken = plot.get_attribute("aria-label") or ""
             assert "model" in spoken.lower(), spoken
             assert len(spoken) > 40
@@ -82,9 +83,11 @@ def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path) -> None:
     usual = study_data.outcome()
     plot = usual.figures[0].panels[0].plot
     panel = Figure(HOSTILE, HOSTILE, HOSTILE, plot)
+    row = (HOSTILE, [HeatCell(HOSTILE, HOSTILE, 0.5)])
+    heat = HeatMap(HOSTILE, HOSTILE, HOSTILE, [HOSTILE], [row], "modes", (HOSTILE, HOSTILE))
     outcome = Outcome(
         claims=[Claim("a", HOSTILE, HOSTILE, HOSTILE, HOSTILE, Verdict.FAILS, HOSTILE)],
-        figures=[StudyFigure(HOSTILE, HOSTILE, HOSTILE, HOSTILE, [panel])],
+        figures=[StudyFigure(HOSTILE, HOSTILE, HOSTILE, HOSTILE, [panel, heat])],
         tables=[StudyTable("t", HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])],
         frames={},
         setup=[(HOSTILE, HOSTILE)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def test_figures_name_what_they_show(outcome: Outcome) -> None:
         caption = next(f.caption for f in outcome.figures if f.number == number)
         assert "absent here" in caption
         assert vrtprof_data.NO_PMU in caption
-    shown = json.dumps([panel.plot for figure in outcome.figures for panel in figure.panels])
+    shown = json.dumps([asdict(panel) for figure in outcome.figures for panel in figure.panels])
     assert "hw." not in shown
 
 

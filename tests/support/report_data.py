@@ -10,10 +10,16 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.console import Group
+
+from vtax.compare import html
 from vtax.compare.analysis import compare as analyse
+from vtax.compare.page import page
 from vtax.core.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.core.page import render_terminal
 from vtax.core.statistics.results import Comparison, Control, Flag, Result
 
 BASELINE = "native:cpus=1,mem=1G"
@@ -392,3 +398,18 @@ def _prefixed(row: _Renamed, names: dict[str, str], **more: Any) -> _Renamed:
         field: prefix + getattr(row, field) for field, prefix in names.items()
     }
     return dataclasses.replace(row, **changed, **more)
+
+
+def render(found: Comparison, samples: Sequence[Sample]) -> str:
+    """The report of a comparison."""
+    return html.render(page(found, samples), found)
+
+
+def write_report(found: Comparison, samples: Sequence[Sample], path: Path) -> None:
+    """Write the report of a comparison."""
+    html.write_report(page(found, samples), found, path)
+
+
+def on_terminal(found: Comparison) -> Group:
+    """What a terminal shows of a comparison."""
+    return Group(*render_terminal.parts(page(found)))

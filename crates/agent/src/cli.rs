@@ -345,7 +345,7 @@ impl Arguments {
             Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
             Subcommands::Sweep(arguments) => output::json(&arguments.carry_out()),
             Subcommands::WithSwap(arguments) => swap::run(&arguments.swap.into(), &arguments.argv),
-            Subcommands::Memory(arguments) => memory::run(&memory::Options {
+            Subcommands::Memory(arguments) => memory::run(&memory::MemoryOptions {
                 argv: arguments.argv,
                 out: arguments.out,
                 every: arguments.every,
@@ -369,7 +369,7 @@ impl SweepArguments {
     }
 }
 
-impl From<RunArguments> for run::Options {
+impl From<RunArguments> for run::RunOptions {
     fn from(arguments: RunArguments) -> Self {
         Self {
             argv: arguments.argv,
@@ -388,7 +388,7 @@ impl From<RunArguments> for run::Options {
     }
 }
 
-impl From<GuestArguments> for guest::Options {
+impl From<GuestArguments> for guest::GuestOptions {
     fn from(arguments: GuestArguments) -> Self {
         Self {
             page: arguments.page,
@@ -399,7 +399,7 @@ impl From<GuestArguments> for guest::Options {
     }
 }
 
-impl From<SwapArguments> for swap::Options {
+impl From<SwapArguments> for swap::SwapOptions {
     fn from(arguments: SwapArguments) -> Self {
         Self {
             bytes: arguments.swap,
@@ -409,7 +409,7 @@ impl From<SwapArguments> for swap::Options {
     }
 }
 
-impl From<ServeArguments> for serve::Options {
+impl From<ServeArguments> for serve::ServeOptions {
     fn from(arguments: ServeArguments) -> Self {
         Self {
             channel: arguments.channel.unwrap_or(ChannelSpec::Standard),

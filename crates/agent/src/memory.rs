@@ -43,7 +43,7 @@ const EVENTS: [&str; 5] = ["pswpin", "pswpout", "pgfault", "pgmajfault", "oom_ki
 const IMAGE: [&str; 4] = ["Kernel code", "Kernel rodata", "Kernel data", "Kernel bss"];
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct MemoryOptions {
     /// Program and arguments; not empty.
     pub argv: Vec<OsString>,
     /// File for the result.
@@ -71,7 +71,7 @@ struct Seen {
 /// Run the command, write the result, and end as the command ended.
 ///
 /// Fails when the command cannot be started, and when the result cannot be written.
-pub fn run(options: &Options) -> Result<(), Error> {
+pub fn run(options: &MemoryOptions) -> Result<(), Error> {
     let tree = Tree::host();
     let before = look(&tree);
     let begin = Instant::now();

@@ -18,7 +18,7 @@ use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RunOptions {
     /// Program and arguments; not empty.
     pub argv: Vec<OsString>,
     /// Time after which the command is killed.
@@ -42,7 +42,7 @@ pub struct Options {
 /// Fails when the CPUs or the memory limit cannot be set, when the working folder, an output file
 /// or the program cannot be used, when a process does not end, and with `Interrupted` when a signal
 /// comes first.
-pub fn run(options: Options) -> Result<RunAnswer, Error> {
+pub fn run(options: RunOptions) -> Result<RunAnswer, Error> {
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;
     }
@@ -76,7 +76,7 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
         .map_err(|error| failed(&thing, &error))
 }
 
-fn launch(options: &Options) -> Result<Launch, Error> {
+fn launch(options: &RunOptions) -> Result<Launch, Error> {
     let cwd = match &options.cwd {
         Some(folder) if folder.is_dir() => folder.clone(),
         Some(folder) => {

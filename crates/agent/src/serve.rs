@@ -23,7 +23,7 @@ use crate::root::mounts::Deferred;
 use crate::run_answer::RunAnswer;
 use crate::supervise::{RunError, Supervisor, Terms};
 use crate::surroundings::{self, Home};
-use crate::swap;
+use crate::swap::{self, SwapOptions};
 use crate::transfer;
 use vtax_sys::confine::{Confinement, Limits, Refused};
 use vtax_sys::cpu_list;
@@ -32,7 +32,7 @@ use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ServeOptions {
     /// Where requests come from.
     pub channel: ChannelSpec,
     /// CPUs to run commands on; `None`: as the agent was started.
@@ -40,7 +40,7 @@ pub struct Options {
     /// Limits for commands.
     pub limits: Limits,
     /// Swap for commands.
-    pub swap: Option<swap::Options>,
+    pub swap: Option<SwapOptions>,
     /// End when nothing came for this long; `None`: only when the channel closes.
     pub lease: Option<Duration>,
 }
@@ -58,7 +58,7 @@ pub enum Ending {
 ///
 /// Fails when the CPUs cannot be used, when the channel cannot be opened, when a process does not
 /// end, and with `Interrupted` when a signal ends the agent.
-pub fn serve(options: &Options) -> Result<Ending, Error> {
+pub fn serve(options: &ServeOptions) -> Result<Ending, Error> {
     // Before anything else: the agent must be able to do what its options ask for.
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;

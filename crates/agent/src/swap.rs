@@ -23,7 +23,7 @@ use crate::launch::find_program;
 use crate::memory::leave;
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SwapOptions {
     pub bytes: u64,
     /// What the swap is on.
     pub kind: Kind,
@@ -35,7 +35,7 @@ pub struct Options {
 /// Make the swap, after what killed agents left is removed.
 ///
 /// Fails when the machine does not let this process make it.
-pub fn made(options: &Options) -> Result<Swap, Error> {
+pub fn made(options: &SwapOptions) -> Result<Swap, Error> {
     let tree = Tree::host();
     // The memory of these groups may be swapped out: their processes end first.
     cgroup::sweep::sweep(&tree);
@@ -50,7 +50,7 @@ pub fn made(options: &Options) -> Result<Swap, Error> {
 /// this process dies, and this process is asked to end when its parent dies.
 ///
 /// Fails when the swap cannot be made, and when the command cannot be started.
-pub fn run(options: &Options, argv: &[OsString]) -> Result<(), Error> {
+pub fn run(options: &SwapOptions, argv: &[OsString]) -> Result<(), Error> {
     let failed = |errno: Errno| Error::system("with-swap", errno, "this is a fault of the machine");
     let signals = Signals::take(&[Signal::SIGCHLD]).map_err(failed)?;
     set_pdeathsig(Signal::SIGTERM).map_err(failed)?;

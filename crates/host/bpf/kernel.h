@@ -19,6 +19,7 @@ typedef _Bool bool;
 
 /* include/uapi/linux/bpf.h */
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 };

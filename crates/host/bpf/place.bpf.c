@@ -2,35 +2,7 @@
 /* Counts wakeups and softirq time of the threads that user space has put into `threads`, and the
  * softirq time of every CPU. */
 
-/* CO-RE finds the true offsets on the running kernel: only names and types matter here. */
-typedef unsigned char __u8;
-typedef signed short __s16;
-typedef unsigned short __u16;
-typedef signed int __s32;
-typedef unsigned int __u32;
-typedef signed long long __s64;
-typedef unsigned long long __u64;
-typedef __u16 __be16;
-typedef __u32 __be32;
-typedef __u32 __wsum;
-
-/* include/uapi/linux/bpf.h */
-enum bpf_map_type {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_ARRAY = 2,
-};
-
-struct pt_regs;
-
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_tracing.h>
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct task_struct {
-	int pid;
-};
-#pragma clang attribute pop
+#include "kernel.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

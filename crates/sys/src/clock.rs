@@ -32,6 +32,18 @@ pub fn now_ns(clock: ClockId) -> Option<u64> {
     Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
 }
 
+/// The time of day in UTC, such as `09:05:00Z`, of a time in seconds since 1970.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time of day"
+)]
+pub fn time_of_day(time: f64) -> String {
+    let seconds = time as u64 % 86_400;
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// One moment by two clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {

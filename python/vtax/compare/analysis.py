@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vtax.compare.flags import Grouped, flags
 from vtax.compare.repetitions import repetitions_needed
@@ -78,26 +77,6 @@ def _results(
         for environment in record.environments
         for metric in metrics
     )
-
-
-def to_json(comparison: Comparison) -> dict[str, Any]:
-    """What `vtax compare --json` prints: plain JSON values, `null` for what is not known."""
-    return {
-        "run": comparison.run,
-        "baseline": comparison.baseline,
-        "environments": [each.model_dump(mode="json") for each in comparison.record.environments],
-        "results": [_result_json(each) for each in comparison.results],
-        "flags": [dataclasses.asdict(flag) for flag in comparison.flags],
-    }
-
-
-def _result_json(result: Result) -> dict[str, Any]:
-    needed = result.repetitions_needed
-    found = dataclasses.asdict(result)
-    if found["control"] is None:
-        del found["control"]
-    # The one number of earlier versions: this many repetitions decide in nine of ten cases.
-    return found | {"repetitions_to_settle": needed.high if needed else None}
 
 
 def _first_baseline(record: ComparisonRecord) -> str:

@@ -1,4 +1,4 @@
-"""`report.html` of a run: the words and figures of a comparison on one self-contained page."""
+"""`report.html` of a run: the page of a comparison with what can be chosen, hidden and sorted."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vtax.compare import explain, facts, order_figures, ratio_figures, summary, trust, verdicts
-from vtax.core.formats.model import Sample
+from vtax.compare import explain, facts, summary, trust, verdicts
+from vtax.compare.page import ORDER, RATIOS
+from vtax.core.page.page import Figure, Page
 from vtax.core.page.palette import styles
 from vtax.core.page.standalone import render_page, write_page
 from vtax.core.statistics.results import Comparison, Result
 
 
-def write_report(comparison: Comparison, samples: Sequence[Sample], path: Path) -> None:
+def write_report(page: Page, comparison: Comparison, path: Path) -> None:
     """Write the page; an existing page is replaced in one step or, on failure, left alone."""
     remedy = "make room or write access there, then run: vtax report RUN"
-    write_page(render(comparison, samples), path, remedy)
+    write_page(render(page, comparison), path, remedy)
 
 
-def render(comparison: Comparison, samples: Sequence[Sample]) -> str:
-    """The page as text."""
-    ratios = ratio_figures.ratio_figures(comparison)
-    orders = order_figures.order_figures(comparison, samples)
+def render(page: Page, comparison: Comparison) -> str:
+    """The page of this comparison as text."""
+    ratios, orders = (_figures(page, name) for name in (RATIOS, ORDER))
     data = {
         "ratio": [figure.plot for figure in ratios],
         "order": [figure.plot for figure in orders],
         "orderAlternatives": [figure.alternative for figure in orders],
     }
-    context = {**_words(comparison), "ratios": ratios, "orders": orders}
-    return render_page("vtax.core.page", "report.html.j2", "report.js", data, context)
+    context = {**_words(comparison), "page": page, "ratios": ratios, "orders": orders}
+    return render_page("vtax.compare", "report", data, context)
+
+
+def _figures(page: Page, name: str) -> Sequence[Figure]:
+    return [each.figure for each in page.sections if each.figure and each.name == name]
 
 
 def _words(comparison: Comparison) -> dict[str, Any]:
-    """Everything on the page except its figures."""
+    """What is compare's own on the page."""
     record = comparison.record
     baselines = list(summary.environments(comparison, "baseline"))
     return {
-        "run": comparison.run,
         "record": record,
         "state": trust.state_sentence(record),
         "styles": styles(record.environments),

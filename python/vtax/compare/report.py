@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vtax.core.command import campaigns
 from vtax.core.command.options import Json, Notes, ShownNotes
+
+if TYPE_CHECKING:
+    from vtax.core.formats.model import Sample
+    from vtax.core.statistics.results import Comparison
 
 
 def report(
@@ -24,12 +30,9 @@ def report(
     Example:
       vtax report runs/20261120T120000Z-hpcc-small
     """
-    from vtax.compare import shown
     from vtax.compare.analysis import compare
-    from vtax.compare.html import write_report
-    from vtax.core.command import campaigns
     from vtax.core.errors import VtaxError
-    from vtax.core.formats.folder import JOURNAL, REPORT, RunFolder, load, own_report
+    from vtax.core.formats.folder import JOURNAL, RunFolder, load, own_report
 
     if (own := own_report(run)) is not None:
         campaigns.show(own, run, as_json=as_json)
@@ -42,7 +45,19 @@ def report(
         if (run / JOURNAL).exists() and folder.claim():
             folder.finish(samples)
             folder.release()
-        write_report(comparison, samples, run / REPORT)
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    shown.show(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)
+    show(comparison, samples, run, notes, as_json=as_json)
+
+
+def show(
+    comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes, *, as_json: bool
+) -> None:
+    """Write the report of a comparison, and print its result."""
+    from vtax.compare.html import write_report
+    from vtax.compare.page import page, to_json
+    from vtax.core.formats.folder import REPORT
+
+    found = page(comparison, samples, all_notes=notes is Notes.ALL)
+    write_report(found, comparison, path / REPORT)
+    campaigns.show_result(found, path, to_json(comparison) if as_json else None)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.compare import report, shown
+from vtax.compare import report
 from vtax.core.command import campaigns
 from vtax.core.command.declared import (
     DeclaredWithWorkloads,
     complete_instrument,
-    complete_spec,
     complete_workload,
 )
 from vtax.core.command.options import (
@@ -27,13 +26,12 @@ from vtax.core.command.options import (
     Seed,
     Share,
     ShownNotes,
+    specs,
     takes,
 )
 
 if TYPE_CHECKING:
-    from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
-    from vtax.core.formats.model import ComparisonRecord
-    from vtax.core.statistics.results import Comparison
+    from vtax.compare.campaign import ComparisonRequest
 
 EXAMPLES = """\b
 Examples:
@@ -81,12 +79,9 @@ class CompareOptions:
     ]
     environments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment; repeat it. Guests such as uml get a baseline that runs "
-            "natively. Default: native.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
+        specs(
+            "An environment; repeat it. Guests such as uml get a baseline that runs natively. "
+            "Default: native."
         ),
     ] = None
     repetitions: Annotated[
@@ -215,6 +210,7 @@ def compare(options: CompareOptions) -> None:
     Each repetition of a command gets your standard input (a file or a pipe), your variables without
     secrets and without those that change results, and an empty home (docs/environments.md).
     """
+    from vtax.compare.analysis import compare as analyse
     from vtax.compare.campaign import ComparisonCampaign
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
@@ -224,13 +220,8 @@ def compare(options: CompareOptions) -> None:
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
-    comparison = _analyse(record, campaign)
-    shown.show(
-        comparison,
-        folder.path,
-        as_json=options.as_json,
-        all_notes=options.notes is Notes.ALL,
-    )
+    comparison = analyse(record, campaign.samples, str(folder.path))
+    report.show(comparison, campaign.samples, folder.path, options.notes, as_json=options.as_json)
     campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
 
 
@@ -317,17 +308,6 @@ def _check(request: ComparisonRequest) -> None:
     for program in workload.needs() if here else ():
         found = programs.require(program, *where, remedy, arguments)
         sharing.require_seen(machines, found)
-
-
-def _analyse(record: ComparisonRecord, campaign: ComparisonCampaign) -> Comparison:
-    from vtax.compare.analysis import compare as analyse
-    from vtax.compare.html import write_report
-    from vtax.core.formats.folder import REPORT
-
-    path = campaign.folder.path
-    comparison = analyse(record, campaign.samples, str(path))
-    write_report(comparison, campaign.samples, path / REPORT)
-    return comparison
 
 
 def add(app: typer.Typer) -> None:

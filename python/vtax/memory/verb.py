@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.core.command import campaigns
-from vtax.core.command.declared import Declared, complete_spec
-from vtax.core.command.options import RunOptions, Share, takes
+from vtax.core.command.declared import Declared
+from vtax.core.command.options import RunOptions, Share, reps, specs, takes
 
 if TYPE_CHECKING:
     from vtax.environments.base import Environment
@@ -48,27 +48,15 @@ class MemoryOptions(RunOptions):
     ] = None
     environments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment with a memory limit, such as native:mem=256M; repeat it. With "
-            "swap=SIZE it can swap; without, the program is killed at the limit.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
+        specs(
+            "An environment with a memory limit, such as native:mem=256M; repeat it. With "
+            "swap=SIZE it can swap; without, the program is killed at the limit."
         ),
     ] = None
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
     ] = "100-4000:100"
-    repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of each size in each environment.",
-        ),
-    ] = 5
+    repetitions: Annotated[int, reps("Repetitions of each size in each environment.")] = 5
     metric: Annotated[
         list[str] | None,
         typer.Option(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from vtax.place.plan import PlannedThread, cpu_list, cpu_numbers
-from vtax.place.sensitivity import VCPU
+from vtax.place.service_domain import VCPU
 
 IO_THREAD = "io-thread"
 EMULATOR = ("main-loop", "worker", "vhost")

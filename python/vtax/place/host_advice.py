@@ -26,12 +26,8 @@ from vtax.place.host_cores import HostCores
 from vtax.place.placement import IDLE, Constraints, CoreClass, Place, PlacementPlan
 from vtax.place.plan import PlannedThread, cpu_list
 from vtax.place.record import Advice, Predictor, ThreadAdvice
-from vtax.place.sensitivity import VCPU, Sensitivity, advise, by_predictor
-
-RUNS_A_GUEST = frozenset({VCPU, "guest"})
-MONITOR = "monitor"
-SHARED = frozenset({"softirq", "napi", "dom0", "xen", MONITOR})
-"""Roles that serve everybody, or do no work for a guest."""
+from vtax.place.sensitivity import Sensitivity, advise, by_predictor
+from vtax.place.service_domain import MONITOR, RUNS_A_GUEST, SHARED, VCPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.core.command import campaigns
-from vtax.core.command.declared import Declared, complete_spec
-from vtax.core.command.options import RunOptions, takes
+from vtax.core.command.declared import Declared
+from vtax.core.command.options import RunOptions, reps, specs, takes
 
 if TYPE_CHECKING:
     from vtax.place.campaign import PlaceRequest
@@ -56,13 +56,7 @@ class MeasureOptions(RunOptions):
     """The options of `vtax place measure`."""
 
     environments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment with net=; repeat it. Default: uml:net=vde.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
-        ),
+        list[str] | None, specs("An environment with net=; repeat it. Default: uml:net=vde.")
     ] = None
     load: Annotated[
         str,
@@ -94,16 +88,7 @@ class MeasureOptions(RunOptions):
             metavar="auto|TID,...",
         ),
     ] = "auto"
-    repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of every point and its control.",
-        ),
-    ] = 2
+    repetitions: Annotated[int, reps("Repetitions of every point and its control.")] = 2
     seconds: Annotated[
         int, typer.Option(min=1, max=3600, metavar="N", help="Length of each measurement.")
     ] = 2

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from vtax.core.errors import VtaxError
 from vtax.core.formats.files import read_bounded
-from vtax.place.host_advice import RUNS_A_GUEST, HostThread
+from vtax.place.host_advice import HostThread
+from vtax.place.service_domain import RUNS_A_GUEST
 
 ROOT = Path("/")
 NODES = "sys/devices/system/node"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vtax.place.sensitivity import VCPU
+from vtax.place.service_domain import VCPU
 
 IDLE = 0.002
 """Share of a fast core: a thread that uses less is not worth a move."""

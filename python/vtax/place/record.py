@@ -16,26 +16,30 @@ class PlacePoint(Strict):
     """A load at one speed of the service domain's cores, against the control at full speed."""
 
     speed_asked_percent: float
+    """Speed asked for, in percent of full speed."""
     speed_obtained_percent: float | None
-    """Speed as measured, the mean of the runs; None: not measured."""
+    """Speed as measured, the mean of the runs, in percent of full speed; None: not measured."""
     backend: str
+    """How the core was made slow."""
     relative_percent: float | None
     """Throughput in percent of the control of the same rounds; 100 by definition at full speed.
     None: no round has both the point and its control."""
     low: float | None
-    """95 % interval, with `high`; None: fewer than two rounds."""
     high: float | None
+    """Its 95 % interval; None: fewer than two rounds."""
     service_cpu_percent: float | None
-    """CPU seconds per second of the service domain, in percent of one core at any speed."""
+    """CPU seconds per second of the service domain, in percent of one core at any speed; None: not
+    measured."""
     device_percent: float | None
-    """In percent of the stated rate of the link or disk."""
+    """Use of the link or disk, in percent of its stated rate; None: not measured."""
     combined_usage_percent: float | None
-    """The sum of `service_cpu_percent` and `device_percent`."""
+    """The sum of `service_cpu_percent` and `device_percent`; None: not measured."""
     n: Count
     """The number of runs behind the point."""
     throughput: float
     """The median of these runs."""
     unit: str
+    """The throughput's unit."""
     left_out: Count = 0
     """Runs that do not count: the load generator was saturated, or the speed was not held."""
     marks: tuple[str, ...] = ()
@@ -46,9 +50,12 @@ class PlaceElasticity(Strict):
     """Percent of throughput lost per percent of speed lost, with one backend."""
 
     backend: str
+    """How the core was made slow."""
     elasticity: float
+    """As of a load."""
     low: float | None
     high: float | None
+    """Its 95 % interval; None: too few rounds."""
 
 
 class PlaceLoad(Strict):
@@ -56,14 +63,18 @@ class PlaceLoad(Strict):
 
     environment: str
     load: str
+    """Where, and what."""
     points: tuple[PlacePoint, ...]
+    """What each speed gave, with each backend."""
     elasticity: float | None
-    """The mean over backends; None: no point counts."""
+    """Percent of throughput lost per percent of speed lost, the mean over backends; None: no point
+    counts."""
     low: float | None
-    """The 95 % interval, with `high`; with several backends, from their lowest bound to their
-    highest."""
     high: float | None
+    """Its 95 % interval; with several backends, from their lowest bound to their highest. None: too
+    few rounds."""
     by_backend: tuple[PlaceElasticity, ...] = ()
+    """The elasticity with one backend."""
     at_full_speed: dict[str, float | None]
     """The value of each predictor in the controls; None: not measured."""
 
@@ -80,23 +91,31 @@ class PlaceHypothesis(Strict):
     """Spearman's correlation of a predictor with elasticity over loads and environments."""
 
     predictor: str
+    """`combined usage`, `service CPU`, `run delay`, `batching` or `instructions per packet`."""
     rank_correlation: float | None
-    """None: there are fewer pairs than an answer takes."""
+    """Spearman's, with elasticity; None: fewer than 12 pairs."""
     low: float | None
     high: float | None
+    """Its 95 % interval."""
     n: Count
     """The number of pairs of environment and load that have both values."""
     answer: Answer
+    """`supported`: more of it goes with less sensitivity; `contradicted`: with more; `open`: the
+    interval holds 0."""
     reason: str
+    """Why."""
 
 
 class Predictor(Strict):
     """A straight line from one predictor to elasticity, with what its prediction interval needs."""
 
     name: str
+    """As `predictor` of a hypothesis."""
     intercept: Finite
     slope: Finite
+    """The line."""
     n: Count
+    """The number of pairs that the line is fitted to."""
     mean: Finite
     """The mean of the predictor's values."""
     sum_of_squares: Finite
@@ -104,19 +123,21 @@ class Predictor(Strict):
     residual: Finite
     """Standard deviation about the line, with n - 2 degrees of freedom."""
     least: Finite
-    """The smallest of the values, with `most` the largest; nothing is predicted beyond them."""
     most: Finite
+    """The smallest and the largest of the values; nothing is predicted beyond them."""
     leave_one_out_error: Finite
-    """Root mean square error of the predictions of pairs that were left out, as in the next."""
+    """Root mean square error of the line's predictions for pairs that were left out."""
     mean_error: Finite
-    """The error with the mean of the others as the prediction, which a predictor has to beat."""
+    """The same with the mean of the others as the prediction, which a predictor has to beat."""
 
 
 class PlaceEnvironment(Strict):
     """An environment of `vtax place measure`."""
 
     spec: str
+    """As on the command line."""
     description: str
+    """What it really is, in words."""
     service: tuple[str, ...]
     """Names and roles of its service threads, or of its vCPUs where these were slowed (`notes` says
     so)."""
@@ -128,8 +149,9 @@ class PlaceEnvironment(Strict):
     client_cpu: Count
     """The CPU that the load's client was kept on."""
     absent: str | None = None
-    """Why the environment has no slow points."""
+    """Why the environment has no slow points; None: it has."""
     notes: tuple[str, ...] = ()
+    """What a reader must know, such as CPUs that two of these share."""
 
 
 class PlaceRecord(VerbRecord):
@@ -139,9 +161,11 @@ class PlaceRecord(VerbRecord):
 
     verb: Literal["place"] = "place"
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
+    """As of `compare`."""
     slowed: Literal["service", "vcpus"] = "service"
-    """Whose threads are slowed; `vtax study asymmetric-cores` slows a guest's vCPUs too."""
+    """Whose threads are slowed: `vtax study asymmetric-cores` slows a guest's vCPUs too."""
     backends: tuple[str, ...]
+    """How cores were made slow."""
     does_not: dict[str, str] = Field(default_factory=dict)
     """For each backend, what it does not reproduce of a slow core."""
     speeds: tuple[float, ...]
@@ -149,18 +173,23 @@ class PlaceRecord(VerbRecord):
     seconds: float
     """The length of each measurement."""
     rounds: Count
+    """Rounds in which every point runs once."""
     seed: int
     """The seed of the order."""
     environments: tuple[PlaceEnvironment, ...] = ()
+    """What was measured where."""
     loads: tuple[PlaceLoad, ...] = ()
+    """Each load in each environment."""
     hypothesis: PlaceHypothesis | None = None
     """The hypothesis about Combined Usage; None: nothing was measured."""
     rivals: tuple[PlaceHypothesis, ...] = ()
+    """The same of each other predictor."""
     predictor: Predictor | None = None
-    """What `vtax place advise` uses; None: nothing predicts."""
+    """Elasticity as a straight line, for `vtax place advise`; None: nothing predicts."""
     findings: tuple[str, ...] = ()
-    """What a reader must know about the numbers."""
+    """What a reader must know about the numbers, such as backends that disagree."""
     failures: tuple[str, ...] = ()
+    """What failed."""
 
 
 class ThreadAdvice(Strict):

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from vtax.place.analysis import FULL
 from vtax.place.hypothesis import predicted
 from vtax.place.record import Advice, PlaceLoad, Predictor, ThreadAdvice
-
-VCPU = "vcpu"
+from vtax.place.service_domain import VCPU
 
 
 @dataclass(frozen=True, slots=True)

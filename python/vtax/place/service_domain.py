@@ -37,10 +37,14 @@ END_S = 10.0
 MOST_BYTES = 16 << 20
 MISUSE = 2
 BUSY = "try again when the machine is less busy"
-SHARED = frozenset({"softirq", "napi", "monitor", "dom0", "xen"})
-"""Roles of threads that serve all guests, or do no work for one: they are not moved or slowed."""
 VCPU = "vcpu"
-"""Role of a thread that carries out a guest's instructions."""
+"""Role of a thread that carries out a guest's instructions; crates/host/src/place/role.rs has all
+roles."""
+RUNS_A_GUEST = frozenset({VCPU, "guest"})
+"""Roles of threads that belong to the guest itself."""
+MONITOR = "monitor"
+SHARED = frozenset({"softirq", "napi", "dom0", "xen", MONITOR})
+"""Roles of threads that serve all guests, or do no work for one: they are not moved or slowed."""
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.core.command import campaigns
-from vtax.core.command.declared import Declared, complete_spec
-from vtax.core.command.options import RunOptions, Share, takes
+from vtax.core.command.declared import Declared
+from vtax.core.command.options import RunOptions, Share, Specs, reps, takes
 
 if TYPE_CHECKING:
     from vtax.tune.campaign import TuneCampaign, TuneRequest
@@ -63,15 +63,7 @@ class Precision(StrEnum):
 class TuneOptions(RunOptions):
     """The options of `vtax tune`."""
 
-    environments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--in",
-            help="An environment; repeat it. Default: native.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
-        ),
-    ] = None
+    environments: Specs = None
     budget: Annotated[
         str, typer.Option(help="Time of the search in each environment, e.g. 60s.", metavar="TIME")
     ] = "60s"
@@ -92,14 +84,7 @@ class TuneOptions(RunOptions):
         ),
     ] = 1000
     repetitions: Annotated[
-        int,
-        typer.Option(
-            "--reps",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Repetitions of every winner and every library in every environment.",
-        ),
+        int, reps("Repetitions of every winner and every library in every environment.")
     ] = 3
     margin: Annotated[
         str, typer.Option(metavar="PERCENT", help="Differences up to this count as equal.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from vtax.core.errors import MisuseError
 from vtax.core.page.progress import progress
@@ -12,7 +11,7 @@ from vtax.core.page.tables import show
 from vtax_studies import table
 from vtax_studies.files import to_json, write
 from vtax_studies.measuring import machine
-from vtax_studies.model import Outcome, Parts, Progress, Study, StudyData, StudyOptions
+from vtax_studies.model import Outcome, Progress, Study, StudyData, StudyOptions
 from vtax_studies.rule import judge, possible
 
 PROGRESS_EVERY_S = 10.0
@@ -66,15 +65,15 @@ def made(
         tables=possible(parts.tables, data),
         frames=data.frames(),
         setup=setup,
-        cautions=list(dict.fromkeys(_cautions(parts, data, options))),
+        cautions=list(dict.fromkeys(_cautions(study, data, options))),
     )
 
 
-def _cautions(parts: Parts[Any], data: StudyData, options: StudyOptions) -> Iterator[str]:
+def _cautions(study: Study, data: StudyData, options: StudyOptions) -> Iterator[str]:
     if options.quick:
-        yield f"Made with --quick: {parts.quick}."
+        yield f"Made with --quick: {study.quick}."
     if options.figure is not None:
-        yield f"Made with --figure {options.figure}: {parts.alone}."
+        yield f"Made with --figure {options.figure}: {study.alone}."
     for name, reason in data.left_out.items():
         yield f"{name} is left out: {reason}"
-    yield from parts.cautions(data)
+    yield from study.parts().cautions(data)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vtax import __version__
-from vtax.core.page.standalone import page_file, render_page, write_page
+from vtax.core.page.page import Figure
+from vtax.core.page.standalone import render_page, write_page
 from vtax_studies.model import Claim, Outcome, Study, Verdict
 from vtax_studies.table import SYMBOLS, counts
 
@@ -24,10 +24,9 @@ def write_report(study: Study, outcome: Outcome, path: Path) -> None:
 
 def render(study: Study, outcome: Outcome) -> str:
     """The page as text."""
-    plots = [panel.plot for figure in outcome.figures for panel in figure.panels]
-    return render_page(
-        "vtax_studies", "study.html.j2", "study.js", {"plots": plots}, _words(study, outcome)
-    )
+    panels = [panel for figure in outcome.figures for panel in figure.panels]
+    plots = [panel.plot if isinstance(panel, Figure) else None for panel in panels]
+    return render_page("vtax_studies", "study", {"plots": plots}, _words(study, outcome))
 
 
 def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
@@ -43,8 +42,6 @@ def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
         "counts": counts(outcome.claims),
         "mark": _mark,
         "css_class": CLASSES.__getitem__,
-        "version": __version__,
-        "extra_style": page_file("vtax_studies", "study.css"),
     }
 
 

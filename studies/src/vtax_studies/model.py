@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from vtax.core.page.plotting import Figure
+from vtax.core.page.page import Figure, HeatMap
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,7 +79,7 @@ class StudyFigure:
     caption: str
     paper: str
     """What the paper's text says about the figure; the pictures themselves are not available."""
-    panels: Sequence[Figure]
+    panels: Sequence[Figure | HeatMap]
     columns: int = 1
     """Panels beside each other where the page is wide enough."""
 
@@ -164,10 +164,6 @@ class Parts(Generic[D]):
     """How the study was made, for the reader."""
     cautions: Callable[[D], Iterable[str]]
     """What a reader must know before believing any of the results."""
-    quick: str
-    """What --quick leaves of the study."""
-    alone: str = "no other is drawn"
-    """What --figure leaves of the study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +178,10 @@ class Study:
     module: str
     """The module with the study's `PARTS`. It is imported when the study runs: `--help` need not
     wait for it."""
+    quick: str
+    """What --quick leaves of the study."""
+    alone: str = "no other is drawn"
+    """What --figure leaves of the study."""
     figures: Sequence[str] = ()
     """The numbers that `--figure` knows."""
     modelled: bool = False

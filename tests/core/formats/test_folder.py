@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,47 +15,16 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
-from command_line import ROOT
 from record_data import RECORD_OF_ONE, RECORDING
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
 from vtax.core.formats.model import (
-    ComparisonRecord,
-    EnvironmentRecord,
-    Failure,
     MachineRecord,
     RecordingRecord,
     Sample,
 )
 from vtax.core.formats.samples import columns, frame
-from vtax.core.formats.study import ClaimRecord, StudyRecord
-from vtax.memory.record import (
-    MemoryCliff,
-    MemoryDifference,
-    MemoryEnvironment,
-    MemoryPoint,
-    MemoryRecord,
-)
-from vtax.paging.sweep.record import SweepRecord
-from vtax.place.record import (
-    PlaceElasticity,
-    PlaceEnvironment,
-    PlaceHypothesis,
-    PlaceLoad,
-    PlacePoint,
-    PlaceRecord,
-    Predictor,
-)
-from vtax.tune.record import (
-    TuneEnvironment,
-    TuneEquivalence,
-    TunePeer,
-    TuneRecord,
-    TuneRoutine,
-    TuneTransfer,
-)
 
 SAMPLE = Sample(
     environment="native",
@@ -296,81 +264,7 @@ def test_garbage_for_parquet_is_one_line(tmp_path_factory, data: bytes) -> None:
 
 def test_every_column_is_described() -> None:
     fields = [field.name for field in dataclasses.fields(Sample)]
-    assert list(columns()) == fields == rows_of("samples.parquet")
-
-
-def rows_of(title: str) -> list[str]:
-    """The first cells of the table under a heading of docs/run-folder.md, without its parts."""
-    return parts_of(title)[""]
-
-
-def parts_of(title: str) -> dict[str, list[str]]:
-    """The same of each part, whose fields follow its name in bold; `a.b` is in `a`."""
-    text = (ROOT / "docs/run-folder.md").read_text()
-    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    parts: dict[str, list[str]] = {"": []}
-    part = ""
-    for bold, cell in re.findall(r"^\| (?:\*\*(.*?)\*\*|`(.*?)`) ", section, re.MULTILINE):
-        if bold:
-            part = bold
-            parts[part] = []
-            above, _, name = part.rpartition(".")
-            parts[above].append(name)
-        else:
-            parts[part] += cell.split("`, `")
-    return parts
-
-
-DOCUMENTED: tuple[tuple[str, dict[str, type[BaseModel]]], ...] = (
-    (
-        "run.json of vtax compare",
-        {"": ComparisonRecord, "environments": EnvironmentRecord, "failures": Failure},
-    ),
-    (
-        "run.json of vtax memory",
-        {
-            "": MemoryRecord,
-            "environments": MemoryEnvironment,
-            "environments.points": MemoryPoint,
-            "environments.cliff": MemoryCliff,
-            "differences": MemoryDifference,
-        },
-    ),
-    (
-        "run.json of vtax tune",
-        {
-            "": TuneRecord,
-            "environments": TuneEnvironment,
-            "environments.routines": TuneRoutine,
-            "environments.peers": TunePeer,
-            "transfer": TuneTransfer,
-            "equivalence": TuneEquivalence,
-        },
-    ),
-    (
-        "run.json of vtax place measure",
-        {
-            "": PlaceRecord,
-            "environments": PlaceEnvironment,
-            "loads": PlaceLoad,
-            "loads.points": PlacePoint,
-            "loads.by_backend": PlaceElasticity,
-            "hypothesis": PlaceHypothesis,
-            "predictor": Predictor,
-        },
-    ),
-    ("run.json of vtax record", {"": RecordingRecord}),
-    ("sweep.json of vtax paging sweep", {"": SweepRecord}),
-    ("study.json of vtax study", {"": StudyRecord, "claims": ClaimRecord}),
-)
-
-
-def test_the_document_names_every_field_of_a_record() -> None:
-    for title, models in DOCUMENTED:
-        parts = parts_of(title)
-        for part, model in models.items():
-            fields = [field.alias or name for name, field in model.model_fields.items()]
-            assert sorted(parts[part]) == sorted(fields), f"{title}: {part}"
+    assert list(columns()) == fields
 
 
 @given(st.text(max_size=200))

@@ -8,11 +8,14 @@ from vtax.core.page.page import (
     Column,
     Depth,
     Figure,
+    Note,
     Page,
     Section,
+    Table,
     Tone,
     drawn,
     notes,
+    parted,
     table,
     table_section,
     warnings,
@@ -76,3 +79,42 @@ def test_markdown_has_everything_and_no_tag() -> None:
         "- so\n"
         "- **!** beware\n"
     )
+
+
+WIDE = Table(
+    (
+        Column("metric"),
+        Column("here,with=this", below="median"),
+        Column("there", below="share"),
+        Column("again", below="control", spare=True),
+    ),
+    (
+        (parted("a_metric_with_a_long_name", "↑"), Cell("5 s"), parted("9", "[8]"), Cell("1")),
+        (parted("short", "↓"), Cell("6 s"), parted("10", "[9]"), Cell("<b>")),
+    ),
+    wide=True,
+)
+
+
+def test_columns_that_do_not_fit_stand_below_and_a_spare_one_is_left_out() -> None:
+    page = Page("try", (Section(table=WIDE),))
+    found = plain(*render_terminal.parts(page), width=36)
+    assert found.count("\nmetric ") == 2 and "control" not in found
+    assert plain(*render_terminal.parts(page), width=40) == (
+        "                       here,\n"
+        "                       with=this  there\n"
+        "metric                 median     share\n"
+        "────────────────────────────────────────\n"
+        "a_metric_…long_name ↑  5 s         9 [8]\n"
+        "short ↓                6 s        10 [9]\n"
+    )
+
+
+def test_a_note_has_a_sign_and_a_subject_and_a_legend_several_texts() -> None:
+    said = (Note("it is slow " * 3, subject="uml", sign="!"), Note("= same", further=("≠ other",)))
+    page = Page("try", (Section(notes=said),), "A trial", run="runs/x")
+    assert plain(*render_terminal.parts(page), width=24) == (
+        "A trial   run runs/x\n! uml: it is slow it is\n  slow it is slow\n= same  ≠ other\n"
+    )
+    assert "- uml: it is slow" in render_markdown.render(page)
+    assert "- = same, ≠ other\n" in render_markdown.render(page)

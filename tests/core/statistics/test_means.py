@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+import report_data
 from comparison_data import CONTROL, NATIVE, UML, kinds, record, run, values
 from vtax.compare import verdicts
-from vtax.compare.analysis import compare, to_json
-from vtax.compare.terminal import render_table
+from vtax.compare.analysis import compare
+from vtax.compare.page import to_json
 from vtax.core.formats.model import Better
 from vtax.core.statistics.coarse import resolution
 from vtax.core.statistics.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
@@ -206,7 +207,7 @@ def test_no_value_is_too_large_or_small(
         warnings.simplefilter("error")
         found = compare(record(NATIVE, CONTROL, UML), samples, "runs/x")
         json.dumps(to_json(found), allow_nan=False)
-        Console(file=io.StringIO(), width=120).print(render_table(found))
+        Console(file=io.StringIO(), width=120).print(report_data.on_terminal(found))
 
 
 numbers = st.lists(st.floats(0.01, 100), min_size=2, max_size=14)

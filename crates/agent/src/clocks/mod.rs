@@ -33,7 +33,7 @@ use crate::clocks::moment::Moment;
 use crate::clocks::noise::Noise;
 use crate::clocks::path::Path;
 use crate::clocks::reasons::{Reasons, keep};
-use crate::clocks::source::{Source, TIMER};
+use crate::clocks::source::{ClockReader, TIMER};
 use crate::clocks::steps::{Backward, Steps};
 use crate::clocks::tsc::Tsc;
 use crate::facts::{Facts, RealProbe, gather};
@@ -153,7 +153,7 @@ impl Place {
 }
 
 fn all(place: &Place) -> BTreeMap<&'static str, Clock> {
-    let sources = Source::all();
+    let sources = ClockReader::all();
     let answers = path::without_calls(&sources);
     let timer = steps::find(|| TIMER.read(), STEP_LIMITS).and_then(|steps| steps.smallest);
     let measured = sources.iter().enumerate().map(|(index, source)| {
@@ -165,7 +165,7 @@ fn all(place: &Place) -> BTreeMap<&'static str, Clock> {
 
 /// `answers`: whether the source can be read without system calls.
 fn one(
-    source: Source,
+    source: ClockReader,
     answers: Result<bool, String>,
     timer_step_ns: Option<u64>,
     place: &Place,
@@ -219,7 +219,7 @@ fn one(
 }
 
 fn decide(
-    source: Source,
+    source: ClockReader,
     answers: Result<bool, String>,
     cost: Option<Distribution>,
     call: Option<Distribution>,
@@ -243,7 +243,7 @@ fn decide(
     }
 }
 
-fn across(source: Source, place: &Place) -> Result<Backward, String> {
+fn across(source: ClockReader, place: &Place) -> Result<Backward, String> {
     if source.is_of_one_thread() {
         return Err("each thread has its own".into());
     }

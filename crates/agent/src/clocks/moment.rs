@@ -2,7 +2,7 @@
 
 use vtax_sys::clock::time_stamp_counter;
 
-use crate::clocks::source::Source;
+use crate::clocks::source::ClockReader;
 
 /// Readings of which one counts. A thread that loses its CPU between the counter and the clock
 /// makes a rate over some milliseconds wrong by per cents; it does not lose it every time.
@@ -17,7 +17,7 @@ pub struct Moment {
 
 impl Moment {
     /// The reading of the clock with the fewest ticks around it, and the middle of these.
-    pub fn now(clock: Source) -> Self {
+    pub fn now(clock: ClockReader) -> Self {
         let first = Self::with_uncertainty(clock);
         let others = (1..TRIES).map(|_| Self::with_uncertainty(clock));
         others
@@ -29,7 +29,7 @@ impl Moment {
     }
 
     /// A reading, and by how many ticks it may be off in either direction.
-    fn with_uncertainty(clock: Source) -> (Self, u64) {
+    fn with_uncertainty(clock: ClockReader) -> (Self, u64) {
         let before = time_stamp_counter();
         let clock_ns = clock.read();
         let half = time_stamp_counter().saturating_sub(before) / 2;

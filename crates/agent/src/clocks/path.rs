@@ -8,7 +8,7 @@ use vtax_sys::calls::clocks::clock_gettime_by_call;
 use vtax_sys::calls::seccomp::refuse;
 
 use crate::clocks::distribution::Distribution;
-use crate::clocks::source::Source;
+use crate::clocks::source::ClockReader;
 
 /// Which way a reading takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,7 +31,7 @@ const SURELY_EQUAL: f64 = 0.8;
 /// Which of the sources still answer in a thread that has no system calls for clocks.
 ///
 /// The error is the reason why the kernel did not take them away.
-pub fn without_calls(sources: &[Source]) -> Result<Vec<bool>, String> {
+pub fn without_calls(sources: &[ClockReader]) -> Result<Vec<bool>, String> {
     const CALLS: [libc::c_long; 4] = [
         libc::SYS_clock_gettime,
         libc::SYS_gettimeofday,
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_a_system_call_by_nature_is_found_to_be_one() {
-        let sources = Source::all();
+        let sources = ClockReader::all();
         let Ok(answers) = without_calls(&sources) else {
             return; // A machine without seccomp.
         };

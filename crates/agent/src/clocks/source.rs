@@ -11,7 +11,7 @@ use vtax_sys::clock::{now_ns, tick_ns, time_stamp_counter};
 
 /// One clock, under the name that programs use.
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct ClockReader {
     /// Such as `CLOCK_REALTIME` or `gettimeofday`.
     pub name: &'static str,
     reader: Reader,
@@ -29,12 +29,13 @@ enum Reader {
 }
 
 /// `CLOCK_MONOTONIC`, which times the other clocks here.
-pub const TIMER: Source = Source::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
+pub const TIMER: ClockReader = ClockReader::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
 
 /// `CLOCK_MONOTONIC_RAW`, which NTP does not adjust.
-pub const RAW: Source = Source::clock("CLOCK_MONOTONIC_RAW", ClockId::CLOCK_MONOTONIC_RAW);
+pub const RAW: ClockReader =
+    ClockReader::clock("CLOCK_MONOTONIC_RAW", ClockId::CLOCK_MONOTONIC_RAW);
 
-impl Source {
+impl ClockReader {
     const fn clock(name: &'static str, clock: ClockId) -> Self {
         Self {
             name,
@@ -97,7 +98,7 @@ impl Source {
         }
     }
 
-    /// Can [`Source::read_by_call`] take another path than [`Source::read`]?
+    /// Can [`ClockReader::read_by_call`] take another path than [`ClockReader::read`]?
     pub fn has_call(self) -> bool {
         matches!(self.reader, Reader::Clock(_) | Reader::TimeOfDay)
     }

@@ -32,7 +32,7 @@ pub struct Counters {
     /// How guests' addresses are translated; `None` when the module does not say.
     pub mode: Option<PagingMode>,
     /// Where the values come from; `None` when there is neither a guest nor debugfs.
-    pub source: Option<Source>,
+    pub source: Option<CounterSource>,
     /// Sums over the guests that exist now: they drop when a guest ends.
     pub counters: Values,
     /// The names of the counters that are gauges: their differences mean nothing.
@@ -43,7 +43,7 @@ pub struct Counters {
 /// Where counters come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum CounterSource {
     /// `/sys/kernel/debug/kvm`.
     Debugfs,
     /// Descriptors of statistics.
@@ -94,7 +94,7 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
     let running = guests::running(tree);
     let (source, whole, guests) = if debugfs::mounted(tree) {
         let guests = debugfs::guests(tree);
-        (Some(Source::Debugfs), debugfs::host(tree), guests)
+        (Some(CounterSource::Debugfs), debugfs::host(tree), guests)
     } else if running.is_empty() {
         (None, Reading::default(), BTreeMap::new())
     } else {
@@ -109,7 +109,7 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
         for reading in guests.values() {
             whole.extend(reading);
         }
-        (Some(Source::BinaryStats), whole, guests)
+        (Some(CounterSource::BinaryStats), whole, guests)
     };
     Ok(Counters {
         monotonic_s: Duration::from_nanos(clock::monotonic_ns()).as_secs_f64(),
@@ -209,7 +209,7 @@ mod tests {
         let counters = read(&Tree::at(root.path())).unwrap();
         assert_eq!(counters.module, Some("kvm_amd"));
         assert_eq!(counters.mode, Some(PagingMode::Shadow));
-        assert_eq!(counters.source, Some(Source::Debugfs));
+        assert_eq!(counters.source, Some(CounterSource::Debugfs));
         let values = |exits, pages| {
             let peak = ("max_mmu_rmap_size".into(), 0);
             Values::from([("exits".into(), exits), ("pages_4k".into(), pages), peak])

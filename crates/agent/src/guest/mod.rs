@@ -25,7 +25,7 @@ const OWN_TIME: &str = "guest.publisher_ns";
 
 /// What to publish, and where.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct GuestOptions {
     /// A file; `None`: the memory of this machine's ivshmem device.
     pub page: Option<PathBuf>,
     /// Time from one publication to the next.
@@ -52,7 +52,7 @@ pub struct Published {
 ///
 /// Fails when the folder of the applications' counters cannot be used, when the counters are too
 /// many for a page, or when the page cannot be found, made or written.
-pub fn guest(options: &Options) -> Result<Published, Error> {
+pub fn guest(options: &GuestOptions) -> Result<Published, Error> {
     let signals = Signals::take(&[]).map_err(|errno| failed("signalfd", errno.desc()))?;
     let mut counters = Counters::begin(&Tree::host(), options.applications.clone())?;
     let mut publisher = begin(options, &counters.names)?;
@@ -89,7 +89,7 @@ pub fn guest(options: &Options) -> Result<Published, Error> {
     })
 }
 
-fn begin(options: &Options, names: &[String]) -> Result<Publisher, Error> {
+fn begin(options: &GuestOptions, names: &[String]) -> Result<Publisher, Error> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     if let Some(path) = &options.page {
         return Publisher::create(path, &names).map_err(|error| page_failed(options, &error));
@@ -180,7 +180,7 @@ fn failed(thing: &str, reason: &str) -> Error {
     Error::failure(thing, reason, "try again")
 }
 
-fn page_failed(options: &Options, error: &PageError) -> Error {
+fn page_failed(options: &GuestOptions, error: &PageError) -> Error {
     let page = options.page.as_ref();
     let page = page.map_or_else(
         || "ivshmem device".into(),

@@ -20,7 +20,7 @@ use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
 use crate::root::InitError;
 use crate::root::mounts::{self, Deferred};
-use crate::root::parameters::{ChannelLocation, Lower, Module, Parameters, Source};
+use crate::root::parameters::{ChannelLocation, FolderSource, Lower, Module, Parameters};
 use crate::serve::{Guest, serve_guest};
 use vtax_sys::calls::network;
 use vtax_sys::reason;
@@ -62,7 +62,7 @@ fn prepare() -> Result<Option<Guest>, InitError> {
     parameters.modules.iter().try_for_each(load_module)?;
     let has_devices = matches!(
         parameters.lower,
-        Lower::Initramfs | Lower::Host(Source::Disk(_))
+        Lower::Initramfs | Lower::Host(FolderSource::Disk(_))
     );
     if parameters.wait || has_devices {
         mounts::devices()?;

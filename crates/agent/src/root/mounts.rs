@@ -7,7 +7,7 @@ use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
 use crate::root::InitError;
-use crate::root::parameters::{Export, Source};
+use crate::root::parameters::{Export, FolderSource};
 use crate::root::{dev_nodes, disk};
 use vtax_sys::reason;
 
@@ -48,7 +48,10 @@ pub(crate) fn devices() -> Result<(), InitError> {
 }
 
 /// Make an overlay over the host's tree and move into it.
-pub(crate) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), InitError> {
+pub(crate) fn overlay_root(
+    tree: &FolderSource,
+    work: Option<&FolderSource>,
+) -> Result<(), InitError> {
     put(&plain("tmpfs"), SCRATCH)?;
     let lower = lower(tree)?;
     for folder in [UPPER, OVERLAY_WORK] {
@@ -94,12 +97,12 @@ pub(crate) fn initramfs_root() -> Result<(), InitError> {
 #[derive(Debug, Default)]
 pub struct Deferred {
     host: Option<Export>,
-    work: Option<Source>,
+    work: Option<FolderSource>,
     mounted: Vec<&'static str>,
 }
 
 impl Deferred {
-    pub(crate) fn new(host: Option<Export>, work: Option<Source>) -> Self {
+    pub(crate) fn new(host: Option<Export>, work: Option<FolderSource>) -> Self {
         Self {
             host,
             work,
@@ -127,20 +130,20 @@ impl Deferred {
 }
 
 /// Make the tree visible, read-only; returns its mount point.
-fn lower(source: &Source) -> Result<&'static str, InitError> {
+fn lower(source: &FolderSource) -> Result<&'static str, InitError> {
     match source {
         // User-mode Linux already has the tree as its first root.
-        Source::Hostfs(path) if path == Path::new("/") => Ok("/"),
-        Source::Hostfs(path) => {
+        FolderSource::Hostfs(path) if path == Path::new("/") => Ok("/"),
+        FolderSource::Hostfs(path) => {
             put(&hostfs(&path.to_string_lossy(), MsFlags::MS_RDONLY), LOWER)?;
             Ok(LOWER)
         }
-        Source::Plan9(export) => {
+        FolderSource::Plan9(export) => {
             // Nothing changes the host's tree meanwhile, so cached content stays valid.
             put_plan9(export, "loose", MsFlags::MS_RDONLY, LOWER)?;
             Ok(LOWER)
         }
-        Source::Disk(device) => {
+        FolderSource::Disk(device) => {
             make(LOWER)?;
             disk::mount_root(device, Path::new(LOWER))?;
             Ok(LOWER)
@@ -164,13 +167,15 @@ fn volatile(root: &str, shared_memory: &str) -> Result<(), InitError> {
     dev_nodes::complete(root)
 }
 
-fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
+fn put_work(source: &FolderSource, target: &str) -> Result<(), InitError> {
     match source {
-        Source::Hostfs(path) => put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target),
+        FolderSource::Hostfs(path) => {
+            put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target)
+        }
         // mmap: the host reads the results, so writes must reach it; files can be mapped.
-        Source::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
+        FolderSource::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
         // The parameters do not allow a disk here.
-        Source::Disk(device) => Err(InitError::new(
+        FolderSource::Disk(device) => Err(InitError::new(
             format!("work folder {}", device.display()),
             "a disk is only for the root",
         )),

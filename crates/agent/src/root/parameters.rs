@@ -19,7 +19,7 @@ pub enum ParameterError {
 
 /// A folder that the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum FolderSource {
     /// A host path, by user-mode Linux's hostfs.
     Hostfs(PathBuf),
     /// A 9p export of the host.
@@ -78,7 +78,7 @@ impl fmt::Display for ChannelLocation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lower {
     /// An overlay over this tree.
-    Host(Source),
+    Host(FolderSource),
     Initramfs,
 }
 
@@ -97,7 +97,7 @@ pub struct Parameters {
     /// The 9p export with the host's tree, mounted by the request `enter`; only with
     /// [`Lower::Initramfs`].
     pub host: Option<Export>,
-    pub work: Option<Source>,
+    pub work: Option<FolderSource>,
     /// Kernel modules to load, in order.
     pub modules: Vec<Module>,
     /// Ask for the request `enter` before the root is made and requests are served.
@@ -142,15 +142,15 @@ fn lower(text: &str) -> Result<Lower, ParameterError> {
 }
 
 /// `hostfs`, `hostfs:PATH`, `9p:TAG`, `9p:TAG/FOLDER` or `disk:DEVICE`.
-fn source(name: &'static str, text: &str) -> Result<Source, ParameterError> {
+fn source(name: &'static str, text: &str) -> Result<FolderSource, ParameterError> {
     match text.split_once(':').unwrap_or((text, "")) {
-        ("hostfs", "") if name == "vtax.lower" => Ok(Source::Hostfs("/".into())),
-        ("hostfs", path) if path.starts_with('/') => Ok(Source::Hostfs(path.into())),
+        ("hostfs", "") if name == "vtax.lower" => Ok(FolderSource::Hostfs("/".into())),
+        ("hostfs", path) if path.starts_with('/') => Ok(FolderSource::Hostfs(path.into())),
         ("disk", path) if name == "vtax.lower" && path.starts_with("/dev/") => {
-            Ok(Source::Disk(path.into()))
+            Ok(FolderSource::Disk(path.into()))
         }
         ("9p", export) => match export.parse() {
-            Ok(export) => Ok(Source::Plan9(export)),
+            Ok(export) => Ok(FolderSource::Plan9(export)),
             Err(()) => Err(ParameterError::Form(name, text.into())),
         },
         _ => Err(ParameterError::Form(name, text.into())),
@@ -160,7 +160,7 @@ fn source(name: &'static str, text: &str) -> Result<Source, ParameterError> {
 /// `9p:TAG`; refused where the root is already made from the host's tree.
 fn host(text: &str, lower: &Lower) -> Result<Export, ParameterError> {
     match source("vtax.host", text)? {
-        Source::Plan9(export) if *lower == Lower::Initramfs => Ok(export),
+        FolderSource::Plan9(export) if *lower == Lower::Initramfs => Ok(export),
         _ => Err(ParameterError::Form("vtax.host", text.into())),
     }
 }
@@ -209,8 +209,8 @@ fn channel(text: &str) -> Result<ChannelLocation, ParameterError> {
 mod tests {
     use super::*;
 
-    fn whole(tag: &str) -> Source {
-        Source::Plan9(Export {
+    fn whole(tag: &str) -> FolderSource {
+        FolderSource::Plan9(Export {
             tag: tag.into(),
             folder: None,
         })
@@ -228,10 +228,13 @@ mod tests {
         let line = "mem=256M quiet vtax.lower=hostfs vtax.work=hostfs:/run/vtax/work \
                     vtax.channel=/dev/ttyS0 vtax.modules=/a/overlay.ko";
         let parameters: Parameters = line.parse().unwrap();
-        assert_eq!(parameters.lower, Lower::Host(Source::Hostfs("/".into())));
+        assert_eq!(
+            parameters.lower,
+            Lower::Host(FolderSource::Hostfs("/".into()))
+        );
         assert_eq!(
             parameters.work,
-            Some(Source::Hostfs("/run/vtax/work".into()))
+            Some(FolderSource::Hostfs("/run/vtax/work".into()))
         );
         assert_eq!(parameters.modules, [plain("/a/overlay.ko")]);
         assert_eq!((parameters.wait, parameters.host), (false, None));
@@ -260,7 +263,7 @@ mod tests {
                     vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         let part = |tag: &str, folder: &str| {
-            Source::Plan9(Export {
+            FolderSource::Plan9(Export {
                 tag: tag.into(),
                 folder: Some(folder.into()),
             })
@@ -269,7 +272,7 @@ mod tests {
         assert_eq!(parameters.work, Some(part("work", "a/b")));
         let line = "vtax.lower=disk:/dev/vda vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
-        let disk = Source::Disk("/dev/vda".into());
+        let disk = FolderSource::Disk("/dev/vda".into());
         assert_eq!(parameters.lower, Lower::Host(disk));
     }
 

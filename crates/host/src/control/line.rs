@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use vtax_sys::clock::time_of_day;
 use vtax_sys::kvm::PagingMode;
 
 /// The report of a window.
@@ -75,18 +76,6 @@ impl Line {
         }
     }
 
-    /// The time of day, in UTC.
-    fn time_of_day(&self) -> String {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a time of day"
-        )]
-        let seconds = self.time as u64 % 86_400;
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        format!("{hour:02}:{minute:02}:{second:02}Z")
-    }
-
     /// The decision in words.
     fn verb(&self) -> String {
         match (self.decision, self.to, self.applied) {
@@ -103,7 +92,7 @@ impl fmt::Display for Line {
         write!(
             formatter,
             "{}  {mode}  {}: {}",
-            self.time_of_day(),
+            time_of_day(self.time),
             self.verb(),
             self.reason
         )?;

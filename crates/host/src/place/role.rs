@@ -48,6 +48,14 @@ impl Role {
         !matches!(self, Self::Vcpu | Self::Guest | Self::Unknown)
     }
 
+    /// Does it serve all guests, or do no work for one? Such threads are not moved.
+    pub fn is_shared(self) -> bool {
+        matches!(
+            self,
+            Self::Softirq | Self::Napi | Self::Dom0 | Self::Xen | Self::Monitor
+        )
+    }
+
     /// Its name in plans and answers.
     pub fn name(self) -> &'static str {
         match self {

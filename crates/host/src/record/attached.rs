@@ -9,7 +9,7 @@ use vtax_sys::clock::monotonic_ns;
 
 use crate::record::clock::Pair;
 use crate::record::online::Cpus;
-use crate::record::options::Options;
+use crate::record::options::RecordOptions;
 use crate::record::perf::{self, Reading, Request};
 use crate::record::plan::Columns;
 use crate::record::program::{Overflow, Programs};
@@ -107,7 +107,7 @@ impl Attached {
     /// or has no virtual machine, and when the command cannot be started.
     pub fn begin(
         &mut self,
-        options: &Options,
+        options: &RecordOptions,
         cpus: &Cpus,
         columns: &Columns,
         confinement: &Confinement,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::record::availability::Machine;
 use crate::record::interval::Interval;
-use crate::record::options::{Applications, Options};
+use crate::record::options::{Applications, RecordOptions};
 use crate::record::reference::running::WHOLE;
 use crate::record::session;
 use crate::record::skew::Skew;
@@ -276,7 +276,7 @@ impl RecordArguments {
         output::line(&in_words(&summary, &out.display().to_string()))
     }
 
-    fn options(self, out: PathBuf) -> Options {
+    fn options(self, out: PathBuf) -> RecordOptions {
         let events = if self.vm.is_some() {
             "default,kvm"
         } else {
@@ -288,7 +288,7 @@ impl RecordArguments {
             (None, None) if self.command.is_empty() => Target::System,
             (None, None) => Target::Command(self.command),
         };
-        Options {
+        RecordOptions {
             every: self.every,
             events: self.events.unwrap_or_else(|| events.to_owned()),
             target,
@@ -337,7 +337,7 @@ impl ImportXenArguments {
 
 fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
     let (out, json) = (arguments.out, arguments.json);
-    let source = xen::Source {
+    let source = xen::ImportOptions {
         trace: arguments.trace,
         tsc_hz: arguments.tsc_hz,
         every: arguments.every,

@@ -9,7 +9,7 @@ use crate::record::skew::Skew;
 use crate::record::target::Target;
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RecordOptions {
     /// Length of an interval; `None`: a length that fits the machine.
     pub every: Option<Interval>,
     /// Names of events.

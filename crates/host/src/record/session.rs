@@ -18,7 +18,7 @@ use crate::record::difference::Start;
 use crate::record::files;
 use crate::record::hotplug::{Change, Gap, Hotplug};
 use crate::record::online::Cpus;
-use crate::record::options::{Applications, Options};
+use crate::record::options::{Applications, RecordOptions};
 use crate::record::page_samples::{self, PageSamples};
 use crate::record::perf::Request;
 use crate::record::permission;
@@ -40,7 +40,7 @@ use vtax_sys::terminal::Error;
 /// Fails when a permission, `/sys` or the kernel's types are missing, when a requested event, page
 /// or target is not available, when the kernel refuses a program or an event, and when the folder
 /// holds a recording already or cannot be written.
-pub fn record(options: &Options) -> Result<Summary, Error> {
+pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     permitted()?;
     let tree = Tree::host();
     let cpus = Cpus::find(&tree).ok_or_else(|| {
@@ -137,7 +137,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
 /// The columns, and which of their counters are on together. Both use the counters that are free
 /// beside the reference event.
 fn columns(
-    options: &Options,
+    options: &RecordOptions,
     machine: &Machine,
     reference: Request,
     choices: Vec<Choice>,
@@ -203,7 +203,7 @@ fn permitted() -> Result<(), Error> {
 
 /// The parts of a recording that do not change while it runs.
 struct Recording<'a> {
-    options: &'a Options,
+    options: &'a RecordOptions,
     shape: Shape,
     columns: &'a Columns,
     period: Duration,

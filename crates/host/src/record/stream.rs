@@ -37,6 +37,8 @@ const FIXED: [(&str, DataType, bool); 18] = [
     ("time_running", DataType::UInt64, false),
     ("throttled_ns", DataType::UInt64, false),
 ];
+/// Where the columns that say what ran begin, `cpu` to `mode`; the others are numbers.
+const THREAD_AT: usize = 5;
 
 /// The most values that wait before they are written to the file, 1 MiB: bounds the recorder's
 /// memory.
@@ -183,25 +185,9 @@ impl Batch {
     /// Take all rows out as one record batch.
     fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.rows = 0;
-        let [
-            seq,
-            interval,
-            lost,
-            time,
-            tsc,
-            length,
-            instructions,
-            cycles,
-            enabled,
-            running,
-            throttled,
-        ] = self.numbers.each_mut().map(Numbers::finish);
-        let mut columns: Vec<ArrayRef> = vec![
-            seq,
-            interval,
-            lost,
-            time,
-            tsc,
+        let mut columns: Vec<_> = self.numbers.iter_mut().map(Numbers::finish).collect();
+        columns.extend(self.events.iter_mut().map(Numbers::finish));
+        let thread: [ArrayRef; 7] = [
             Arc::new(self.cpu.finish()),
             Arc::new(self.pid.finish()),
             Arc::new(self.tid.finish()),
@@ -209,14 +195,8 @@ impl Batch {
             Arc::new(self.vm.finish()),
             Arc::new(self.vcpu.finish()),
             Arc::new(self.mode.finish()),
-            length,
-            instructions,
-            cycles,
-            enabled,
-            running,
-            throttled,
         ];
-        columns.extend(self.events.iter_mut().map(Numbers::finish));
+        columns.splice(THREAD_AT..THREAD_AT, thread);
         RecordBatch::try_new(self.schema.clone(), columns)
     }
 }

@@ -50,13 +50,6 @@ impl Policy for Fixed {
     }
 
     fn view(&self) -> PolicyView {
-        PolicyView {
-            state: match self.mode {
-                PagingMode::Shadow => "Shadow",
-                PagingMode::Nested => "Nested",
-            },
-            threshold_vexit: None,
-            threshold_tmiss: None,
-        }
+        PolicyView::of_mode(self.mode)
     }
 }

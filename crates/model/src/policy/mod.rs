@@ -67,6 +67,20 @@ pub struct PolicyView {
     pub threshold_tmiss: Option<f64>,
 }
 
+impl PolicyView {
+    /// The view of a policy without thresholds whose state is its mode.
+    pub fn of_mode(mode: PagingMode) -> Self {
+        Self {
+            state: match mode {
+                PagingMode::Shadow => "Shadow",
+                PagingMode::Nested => "Nested",
+            },
+            threshold_vexit: None,
+            threshold_tmiss: None,
+        }
+    }
+}
+
 /// A policy: it starts in a mode and answers two kinds of events with the mode that it wants next.
 pub trait Policy: Send {
     /// The name on the command line and in tables.

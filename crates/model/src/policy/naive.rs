@@ -88,12 +88,9 @@ impl Policy for Naive {
 
     fn view(&self) -> PolicyView {
         PolicyView {
-            state: match self.mode {
-                PagingMode::Shadow => "Shadow",
-                PagingMode::Nested => "Nested",
-            },
             threshold_vexit: Some(self.parameters.threshold_vexit),
             threshold_tmiss: Some(self.parameters.threshold_tmiss),
+            ..PolicyView::of_mode(self.mode)
         }
     }
 }

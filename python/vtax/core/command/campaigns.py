@@ -8,12 +8,13 @@ import secrets
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from vtax.core.formats.model import Kept
+    from vtax.core.page.page import Page
     from vtax.core.runner.runner import State
 
 INTERRUPTED = 130
@@ -53,13 +54,22 @@ def show(record: Kept, path: Path, *, as_json: bool) -> None:
     A verb's page is in the module of its name.
     """
     from vtax.core.formats.folder import REPORT
-    from vtax.core.page import render_html, render_terminal
+    from vtax.core.page import render_html
 
     result = import_module(f"vtax.{record.verb}.page")
     page = result.page(record)
     render_html.write(page, path / REPORT)
-    if as_json:
-        print(json.dumps(result.to_json(record), indent=1))
+    show_result(page, path, result.to_json(record) if as_json else None)
+
+
+def show_result(page: Page, path: Path, answer: dict[str, Any] | None) -> None:
+    """Print the result of a run: the JSON `answer`, or without one the page and where the report
+    is."""
+    from vtax.core.formats.folder import REPORT
+    from vtax.core.page import render_terminal
+
+    if answer is not None:
+        print(json.dumps(answer, indent=1))
     else:
         render_terminal.show(page)
         print(f"report: {path / REPORT}")

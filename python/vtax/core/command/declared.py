@@ -1,15 +1,11 @@
-"""Help, completion and tables made from what each kind of part declares once."""
+"""Help and completion made from what each kind of part declares once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from typer.core import TyperCommand
-
-PAGES = ("environments.md", "record.md")
-"""The pages of docs/ that have generated tables."""
-
 
 OLD_NAMES = {"--rounds": "--reps", "--runs": "--reps"}
 """Options that earlier versions called so; no help shows them."""
@@ -98,98 +94,6 @@ def summary(declared: Any) -> str:
     """The first line of a docstring, as a phrase."""
     first = (declared.__doc__ or "").strip().partition("\n")[0]
     return first.removesuffix(".")
-
-
-def tables() -> Mapping[str, str]:
-    """The tables in docs/ by name, in Markdown."""
-    from vtax.core.page.render_markdown import table
-    from vtax.core.recorder import sources
-    from vtax.core.runner.instruments import ALWAYS, INSTRUMENTS
-    from vtax.environments import registry
-    from vtax.environments.capabilities import ALL
-    from vtax.workloads.loads.registry import LOADS
-
-    own = {name: cls for name, cls in registry().items() if cls.__module__.startswith("vtax.")}
-    return {
-        "environments": table(
-            ("environment", "what it is", "for example"),
-            (
-                (f"`{name}`", summary(cls), ", ".join(f"`{spec}`" for spec in cls.examples))
-                for name, cls in own.items()
-            ),
-        ),
-        "keys": table(
-            ("key", "meaning", "environments"),
-            (
-                (f"`{key}`", text, ", ".join(f"`{name}`" for name in names))
-                for (key, text), names in _by_key(own).items()
-            ),
-        ),
-        "capabilities": table(
-            ("capability", "meaning", "environments"),
-            (
-                (
-                    f"`{each.name}`",
-                    each.about,
-                    ", ".join(
-                        f"`{cls.offers[each]}`" for cls in own.values() if each in cls.offers
-                    ),
-                )
-                for each in ALL
-            ),
-        ),
-        "instruments": table(
-            ("instrument", "what it does", "needs", "used"),
-            (
-                (
-                    f"`{name}`",
-                    summary(cls),
-                    f"`{cls().needs.name}`",
-                    "wherever it can be" if name in ALWAYS else f"`--with {name}`",
-                )
-                for name, cls in INSTRUMENTS.items()
-            ),
-        ),
-        "loads": table(
-            ("load", "what", "programs"),
-            (
-                (f"`{each.name}`", each.about, ", ".join(f"`{name}`" for name in each.needs))
-                for each in LOADS.values()
-            ),
-        ),
-        "sources": table(
-            ("layer", "what", "needs (checks of `vtax doctor`)"),
-            (
-                (f"`{each.name}`", each.about, ", ".join(f"`{need}`" for need in each.needs))
-                for each in sources.declared()
-            ),
-        ),
-    }
-
-
-def with_tables(text: str) -> str:
-    """A page with the content of each ``<!-- table NAME -->`` ... ``<!-- end -->`` rewritten."""
-    made, inside = [], False
-    for line in text.splitlines():
-        if not inside:
-            made.append(line)
-        if line.startswith("<!-- table "):
-            inside = True
-            made.append(tables()[line.split()[2]])
-        elif line == "<!-- end -->":
-            if inside:
-                made.append(line)
-            inside = False
-    return "\n".join(made) + "\n"
-
-
-def _by_key(environments: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
-    """Each key with its meaning to the environments that have both, in the order of keys."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for name, cls in environments.items():
-        for declared in cls.keys.items():
-            found.setdefault(declared, []).append(name)
-    return dict(sorted(found.items(), key=lambda item: item[0][0]))
 
 
 def _keys(keys: Iterable[str]) -> str:

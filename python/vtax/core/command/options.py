@@ -43,20 +43,19 @@ Seed = Annotated[
 Timeout = Annotated[
     str | None, typer.Option(help="End the command after this time.", metavar="TIME")
 ]
-Specs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--in",
-        help="An environment; repeat it. Default: native.",
-        metavar="SPEC",
-        autocompletion=complete_spec,
-    ),
-]
 
 
 def reps(of_what: str) -> Any:
     """The option for how often a campaign measures; its help is `of_what`."""
     return typer.Option("--reps", min=1, max=1000, metavar="N", help=of_what)
+
+
+def specs(which: str) -> Any:
+    """The option that names environments; its help is `which`."""
+    return typer.Option("--in", help=which, metavar="SPEC", autocompletion=complete_spec)
+
+
+Specs = Annotated[list[str] | None, specs("An environment; repeat it. Default: native.")]
 
 
 class Notes(StrEnum):

@@ -1,7 +1,8 @@
 """The records of runs, one type per verb, and the rows of `samples.parquet`.
 
-A record is `run.json`, for a sweep `sweep.json`, for a study `study.json`. `docs/run-folder.md`
-describes the same for readers of the files; a test compares the two.
+A record is `run.json`, for a sweep `sweep.json`, for a study `study.json`. The tables
+of `docs/run-folder.md` are made from the docstrings of fields; a docstring speaks for its field and
+for those straight above it that have none.
 """
 
 from __future__ import annotations
@@ -101,8 +102,11 @@ class Failure(Strict):
     """A repetition that gave no samples, and why."""
 
     environment: str
+    """The environment's label."""
     repetition: int
+    """Counted from 0."""
     message: str
+    """Why it gave no samples."""
     believed: bool = True
     """False: what the machine said about itself contradicts what the host saw."""
 
@@ -126,28 +130,37 @@ class AuditCheck(Strict):
     """One line of an audit's report card."""
 
     name: str
+    """Which check; docs/audit.md says what each is."""
     verdict: AuditVerdict
+    """The verdict on the check."""
     value: float | None
+    """What was measured; None: not known."""
     unit: str
+    """The value's unit."""
     low: float | None
     high: float | None
-    """95 % interval, or a bound where the value has one."""
+    """The 95 % interval, or a bound; None: there is none."""
     threshold: float
     """Beyond this value the check fails."""
     reason: str
+    """Why the threshold is there."""
     metrics: tuple[str, ...]
     """The times that are not to be trusted unless the check passes."""
     remedy: str | None
+    """What to do; None when the check passes."""
 
 
 class AuditCard(Strict):
     """The report card of an environment."""
 
     spec: str
+    """As on the command line."""
     verdict: AuditVerdict
+    """That of its worst check."""
     shortest_duration_s: float | None
-    """The shortest duration that the environment's clock times to 1 %."""
+    """The shortest duration that the environment's clock times to 1 %; None: not known."""
     checks: tuple[AuditCheck, ...]
+    """The lines of the card."""
 
 
 class MachineRecord(Strict):
@@ -158,12 +171,13 @@ class MachineRecord(Strict):
     description: str
     """What the machine really is, in words, e.g. ``user-mode Linux 6.1.176, 1 CPU, 1 GiB``."""
     cpus: int | None = None
-    """CPUs that its programs may use: the pinned CPUs of a native machine, a guest's virtual
-    ones."""
+    """CPUs that its programs may use: the pinned CPUs of a native machine, a guest's virtual ones;
+    None: not known."""
     memory_bytes: int | None = None
     """Memory of a guest, or the limit of a native machine; None: no limit."""
     facts: dict[str, Any]
-    """Facts as `vtax-agent facts` prints them."""
+    """Facts as `vtax-agent facts` prints them: kernel, CPU, memory, clock source, mitigations,
+    governor, SMT, huge pages, cgroup."""
     boot_s: tuple[float, ...] = ()
     """Seconds from each start of the machine to its hello."""
     notes: tuple[str, ...] = ()
@@ -174,17 +188,22 @@ class EnvironmentRecord(MachineRecord):
     """An environment of a comparison."""
 
     label: str
-    """The environment's name, unique in the run; the key of samples and results."""
+    """The environment's name, unique in the run; the key of samples and results. `…#aa` is the A/A
+    control."""
     role: Literal["baseline", "control", "measured"]
+    """What it is in the comparison; `control` is the A/A control."""
     baseline: str | None
     """The label of the environment that this one is compared with; None for a baseline."""
     tsc_hz: float | None = None
     """The rate that turns its samples' `tsc_ticks` into seconds: that of this host's counter by
-    this host's clock, over ssh that of the other machine. None: not known, or not constant."""
+    this host's clock, over ssh and of an emulated CPU that of the other machine. None: not known,
+    or not constant."""
     emulated_clock: bool = False
-    """Whether its clock counts instructions, and so need not agree with the host's."""
+    """Whether its clock counts instructions (`qemu-arm64`), and so need not agree with the
+    host's."""
     host_clock: bool = False
-    """Whether it reads the host's own clock, which cannot disagree with itself."""
+    """Whether it reads the host's own clock, which cannot disagree with itself: a gap is a
+    delay."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Each library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/...
     (0.3.21)"}``."""
@@ -201,7 +220,9 @@ class Kept(Strict):
     """Whether the verb's page is made of its record alone."""
 
     schema_version: int
+    """The version of the record's form; vtax refuses another one."""
     verb: str
+    """Which verb wrote the file, and so which of the records it holds."""
 
 
 class VerbRecord(Kept):
@@ -209,10 +230,15 @@ class VerbRecord(Kept):
 
     schema_version: Literal[2] = 2
     vtax_version: str
+    """The version of vtax that wrote the file."""
     command_line: tuple[str, ...]
+    """As the user typed it."""
     name: str
+    """What ran, in words."""
     started_utc: str
+    """ISO time."""
     finished_utc: str | None = None
+    """ISO time; None while the run goes on."""
 
 
 class MetricReading(Strict):
@@ -220,6 +246,7 @@ class MetricReading(Strict):
 
     environment: str
     metric: str
+    """The environment's label, and the metric's name."""
     matches: tuple[Count, ...]
     """Matches in each repetition, in the order of running; 1 also where the user chose among
     several."""
@@ -234,22 +261,29 @@ class ComparisonRecord(VerbRecord):
     run_id: str | None = None
     """A random id, made at the start: each sample has it too. None: an older vtax made the run."""
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
-    """A run whose writer was killed stays `running`; readers treat it as cut short."""
+    """`budget`: time was up; `interrupted`: Ctrl-C or SIGTERM. A run whose writer was killed stays
+    `running`; readers treat it as cut short."""
     workload: str
+    """The workload's name."""
     workload_parameters: dict[str, Any]
+    """The workload's options."""
     environment_variables: dict[str, str] = Field(default_factory=dict)
     """Variables that the workload saw and that change a result."""
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)
     """Variables that change a result and that vtax took away (--keep-env keeps them)."""
     inputs: tuple[str, ...] = ()
-    """What commands get that differs from a native start: sentences for the first screen."""
+    """What the command did not get of what the user gave, and what guests saw of a home, in
+    sentences."""
     repetitions: int
     """Rounds with one run of each environment; with `until_percent` the first rounds."""
     until_percent: float | None = None
-    """The half width of intervals at which the run was to end."""
+    """The half width of intervals at which the run was to end; None: no such aim."""
     reboot: Literal["each", "never"]
+    """Whether each repetition had a start of the machine of its own."""
     budget_s: float | None
+    """The time that the run was to take at most; None: no limit."""
     margin_percent: float
+    """The largest difference that does not matter."""
     clock: Clock = "wall"
     """The clock whose time of the whole program leads."""
     seed: int
@@ -259,16 +293,20 @@ class ComparisonRecord(VerbRecord):
     expected_metrics: tuple[tuple[str, str, Better], ...] = ()
     """(name, unit, better) of what each repetition should give, in display order."""
     better_from: dict[str, BetterFrom] = Field(default_factory=dict)
-    """The source of each metric's direction; empty in runs that an older vtax made."""
+    """The source of each metric's direction (docs/statistics.md); empty in runs that an older vtax
+    made."""
     readings: tuple[MetricReading, ...] = ()
     """How the metrics of --metric were found."""
     order: tuple[tuple[str, int], ...]
-    """(environment label, repetition) in the planned order."""
+    """(environment label, repetition) in the planned order; with `until_percent` it grows round by
+    round."""
     environments: tuple[EnvironmentRecord, ...]
+    """Each machine."""
     audit_before: tuple[AuditCard, ...] = ()
     audit_after: tuple[AuditCard, ...] = ()
     """The cards of `--audit`, one for each environment but the A/A control, by its label."""
     failures: tuple[Failure, ...] = ()
+    """Each repetition without samples."""
 
 
 class AuditRecord(VerbRecord):
@@ -276,7 +314,9 @@ class AuditRecord(VerbRecord):
 
     verb: Literal["audit"] = "audit"
     quick: bool
+    """With `--quick`."""
     environments: tuple[AuditCard, ...]
+    """A report card each."""
 
 
 class RecordingRecord(VerbRecord):
@@ -284,8 +324,10 @@ class RecordingRecord(VerbRecord):
 
     verb: Literal["record"] = "record"
     state: Literal["running", "complete", "interrupted", "failed"] = "running"
+    """As of `compare`."""
     argv: tuple[str, ...]
     """The workload's command line; empty: the recording is of what ran anyway."""
     recording: dict[str, Any]
     """The options that were given, by name."""
     machine: MachineRecord
+    """The machine that was recorded."""

@@ -53,7 +53,7 @@ _COLUMNS = {
     "audit": ("worse verdict of the audits before and after; null: not audited", _VTAX),
     "run_id": ("run_id of run.json, the same in every row; null: an older vtax made it", _VTAX),
     "told_wall_s": (
-        "seconds that the machine said where wall_s is the host's; null: it is",
+        "seconds that the machine said where wall_s is the host's; null: wall_s is what it said",
         _AGENT,
     ),
 }

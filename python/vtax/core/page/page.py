@@ -7,12 +7,13 @@ the details. A section has a heading, a sentence, a table, notes and a figure; e
 and a section without a heading continues what stands above it.
 
 Everything in a page is text when it comes here, because the verb knows how many digits are worth
-reading. A table aligns columns of numbers at the right. A cell that is good or bad says so by its
-tone, and a renderer chooses the colour; the word must say it without. A note is one line; a
-warning is what a reader must know before believing the result. A figure is the data of a plot, and
-a sentence for readers who cannot see it; a renderer that cannot draw leaves it out. A terminal
-shows what is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it.
-All text may come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
+reading. A table aligns columns of numbers at the right; a wide one goes on below where columns do
+not fit. A cell that is good or bad says so by its tone, and a renderer chooses the colour; the word
+must say it without. A note is one line; a warning is what a reader must know before believing the
+result. A figure is the data of a plot, and a sentence for readers who cannot see it, or a heat map,
+which is a table of coloured cells; a renderer that cannot draw leaves it out. A terminal shows what
+is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it. All text may
+come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+STRONG = 85
+"""Percent of an outer colour above which some colours need the other ink."""
+LONG_NAME = 8
 
 
 class Depth(StrEnum):
@@ -63,6 +68,8 @@ class Cell:
 
     text: str
     tone: Tone = Tone.PLAIN
+    parts: tuple[str, ...] = ()
+    """The text in parts, in a wide table: each stands below that of the row above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,10 @@ class Column:
 
     heading: str
     depth: Depth = Depth.BOTH
+    below: str = ""
+    """The second line of the heading, in a wide table."""
+    spare: bool = False
+    """Whether a wide table leaves it out where there is no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +90,12 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    wide: bool = False
+    """Whether columns that do not fit stand in a further table below, with the first column."""
 
     @property
     def headings(self) -> tuple[str, ...]:
-        return tuple(column.heading for column in self.columns)
+        return tuple(", ".join(filter(None, (c.heading, c.below))) for c in self.columns)
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
@@ -93,7 +106,7 @@ class Table:
         """The table with those columns that are shown at this depth."""
         kept = [index for index, each in enumerate(self.columns) if each.depth.fits(depth)]
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
-        return Table(tuple(self.columns[index] for index in kept), rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
     def is_numeric(self, index: int) -> bool:
         """Whether the column holds numbers, which are aligned at the right."""
@@ -106,6 +119,19 @@ class Note:
 
     text: str
     severity: Severity = Severity.INFO
+    tone: Tone = Tone.PLAIN
+    subject: str = ""
+    """What the note is about, which stands before it."""
+    sign: str = ""
+    """A character that says of what kind it is, where it has a subject."""
+    further: tuple[str, ...] = ()
+    """More texts on the same line, as in a legend, where each explains a sign."""
+
+    @property
+    def line(self) -> str:
+        """The note with its subject and all its texts."""
+        texts = ", ".join((self.text, *self.further))
+        return f"{self.subject}: {texts}" if self.subject else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +147,55 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A cell of a heat map."""
+
+    text: str
+    detail: str
+    """What a reader sees who points at the cell."""
+    colour: float | None
+    """From -1, the first colour of the map, over 0 to 1; beyond, the colour stays the same. None:
+    the cell has no colour."""
+
+    @property
+    def percent(self) -> int:
+        """The share of the outer colour."""
+        return round(100 * min(1.0, abs(self.colour or 0.0)))
+
+    @property
+    def side(self) -> str:
+        """The classes that choose the cell's colours."""
+        side = "low" if (self.colour or 0.0) < 0 else "high"
+        return f"{side} strong" if self.percent > STRONG else side
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A figure that is a table of coloured cells."""
+
+    title: str
+    meaning: str
+    alternative: str
+    """What the map shows, for readers who cannot see it."""
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
+    """The name and the cells of each row; None: an empty cell."""
+    palette: str
+    """The CSS class that has the colours of -1, 0 and 1, and of the texts on them."""
+    ends: tuple[str, str] | None = None
+    """What the outer colours mean, beside a scale of colours; None: there is no scale."""
+    corner: str = ""
+    """What rows and columns are."""
+    numbers: bool = True
+    """Whether the cells show their texts."""
+
+    @property
+    def turned(self) -> bool:
+        """Whether the names of columns are too long to stand beside each other."""
+        return max(map(len, self.columns), default=0) > LONG_NAME
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a page."""
 
@@ -129,7 +204,7 @@ class Section:
     """What the table means, or why it is empty."""
     table: Table | None = None
     notes: tuple[Note, ...] = ()
-    figure: Figure | None = None
+    figure: Figure | HeatMap | None = None
     name: str = ""
     """Names the section in a link."""
     depth: Depth = Depth.BOTH
@@ -148,9 +223,11 @@ class Page:
     title: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     """The name and value of every choice that the result depends on."""
+    run: str = ""
+    """The folder of the run, which stands beside the title."""
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[Figure | HeatMap, ...]:
         return tuple(each.figure for each in self.sections if each.figure is not None)
 
 
@@ -159,6 +236,11 @@ def table(headings: Iterable[str | Column], rows: Iterable[Sequence[str | Cell]]
     columns = (each if isinstance(each, Column) else Column(each) for each in headings)
     cells = (tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
     return Table(tuple(columns), tuple(cells))
+
+
+def parted(*parts: str, tone: Tone = Tone.PLAIN) -> Cell:
+    """A cell of a wide table whose parts are aligned."""
+    return Cell(" ".join(filter(None, parts)), tone, parts)
 
 
 def table_section(
@@ -185,7 +267,7 @@ def filled(*sections: Section) -> tuple[Section, ...]:
     )
 
 
-def drawn(figures: Iterable[Figure | None]) -> tuple[Section, ...]:
+def drawn(figures: Iterable[Figure | HeatMap | None]) -> tuple[Section, ...]:
     """A section for each figure; None is left out."""
     return tuple(
         Section(each.title, each.meaning, figure=each) for each in figures if each is not None

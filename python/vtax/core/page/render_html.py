@@ -9,11 +9,8 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from vtax import __version__
-from vtax.core.page.page import Depth, Figure, Note, Page, Section, Severity
-from vtax.core.page.standalone import page_file, render_page, write_page
-
-_PACKAGE = "vtax.core.page"
+from vtax.core.page.page import Depth, Figure, HeatMap, Note, Page, Section, Severity
+from vtax.core.page.standalone import render_page, write_page
 
 
 def write(page: Page, path: Path) -> None:
@@ -34,11 +31,9 @@ def render(page: Page) -> str:
         "warnings": _texts(notes, Severity.WARNING),
         "remarks": _texts(notes, Severity.INFO),
         "widths": [_least_width(figure) for figure in page.figures],
-        "version": __version__,
-        "extra_style": page_file(_PACKAGE, "page.css"),
     }
-    plots = [figure.plot for figure in page.figures]
-    return render_page(_PACKAGE, "page.html.j2", "page.js", {"plots": plots}, context)
+    plots = [each.plot if isinstance(each, Figure) else None for each in page.figures]
+    return render_page("vtax.core.page", "page", {"plots": plots}, context)
 
 
 def _full(section: Section) -> Section:
@@ -52,9 +47,10 @@ def _only_notes(section: Section) -> bool:
 
 
 def _texts(notes: list[Note], severity: Severity) -> list[str]:
-    return [note.text for note in notes if note.severity is severity]
+    return [note.line for note in notes if note.severity is severity]
 
 
-def _least_width(figure: Figure) -> int:
+def _least_width(figure: Figure | HeatMap) -> int:
     """The least width in CSS pixels in which the figure can be read; a narrower one scrolls."""
-    return int(figure.plot.get("meta", {}).get("least_width", 0))
+    plot = figure.plot if isinstance(figure, Figure) else {}
+    return int(plot.get("meta", {}).get("least_width", 0))

@@ -34,7 +34,7 @@ def _section(section: Section) -> Iterator[str]:
         yield table(found.headings, [map(_line, row) for row in found.texts])
     if section.notes:
         marks = {Severity.WARNING: "**!** "}
-        yield "\n".join(f"- {marks.get(n.severity, '')}{_line(n.text)}" for n in section.notes)
+        yield "\n".join(f"- {marks.get(n.severity, '')}{_line(n.line)}" for n in section.notes)
 
 
 def _line(text: str) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtax.core.errors import VtaxError
+from vtax import __version__
 from vtax.core.formats.files import write_atomic
 from vtax.core.page import format as text
 from vtax.core.page.embedded import embedded
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 NO_BREAK_PERCENT = "\N{NO-BREAK SPACE}%"
-_BASIC = frozenset({"bar", "scatter"})
-"""The kinds of traces that `plotly-basic.min.js` draws: plotly.js-basic-dist-min of npm, under the
-MIT license, unchanged."""
 _SHARED = "vtax.core.page"
-"""The package whose `page` folder has the style and the script that every page uses."""
+"""The package whose `templates` have the frame, style and script that every page uses."""
 
 
 def write_page(content: str, path: Path, remedy: str) -> None:
@@ -36,33 +33,41 @@ def write_page(content: str, path: Path, remedy: str) -> None:
     write_atomic(path, content.encode("utf-8", errors="backslashreplace"), remedy)
 
 
-def render_page(
-    package: str, template: str, script: str, data: dict[str, Any], context: Mapping[str, Any]
-) -> str:
-    """The page as text, from a template and a script in `package`'s folder `page`.
+def render_page(package: str, name: str, data: dict[str, Any], context: Mapping[str, Any]) -> str:
+    """The page as text, from the template, script and style `name` in `package`'s `templates`.
 
-    `data` has lists of plots by name; the script reads them by `plots.js`, and draws by Plotly.
+    The template extends `frame.html.j2`; a style of its own may be missing. `data` has lists of
+    plots by name; the script reads them by `plots.js`, and draws by Plotly.
     """
     from markupsafe import Markup
 
-    page = "\n".join((page_file(_SHARED, "plots.js"), page_file(package, script)))
-    scripts = {"plotly": _library(data), "page": page}
+    scripts = {
+        "plotly": _library(data),
+        "page": "\n".join((_read(_SHARED, "plots.js"), _read(package, f"{name}.js"))),
+    }
+    style = _read(_SHARED, "frame.css")
+    if _file(package, f"{name}.css").is_file():
+        style += _read(package, f"{name}.css")
     return (
         _templates(package)
-        .get_template(template)
+        .get_template(f"{name}.html.j2")
         .render(
             **context,
             data=embedded(data),
-            style=Markup(page_file(_SHARED, "report.css")),
+            style=Markup(style),
             policy=_policy(scripts.values()),
             scripts={name: Markup(source) for name, source in scripts.items()},
         )
     )
 
 
-def page_file(package: str, name: str) -> str:
-    """A file of `package`'s folder `page`."""
-    return resources.files(package).joinpath("templates", name).read_text("utf-8")
+def _file(package: str, name: str) -> Traversable:
+    """A file of `package`'s `templates`."""
+    return resources.files(package).joinpath("templates", name)
+
+
+def _read(package: str, name: str) -> str:
+    return _file(package, name).read_text("utf-8")
 
 
 def _policy(sources: Iterable[str]) -> str:
@@ -85,8 +90,7 @@ def _templates(package: str) -> Environment:
 
     def source(name: str) -> str:
         """A template of the package or of those that every page uses, without its indentation."""
-        own = resources.files(package).joinpath("templates", name)
-        found = own.read_text("utf-8") if own.is_file() else page_file(_SHARED, name)
+        found = _read(package if _file(package, name).is_file() else _SHARED, name)
         return re.sub(r"^[ \t]+", "", found, flags=re.MULTILINE)
 
     made = Environment(
@@ -97,29 +101,13 @@ def _templates(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(text=text)
+    made.globals.update(text=text, version=__version__)
     return made
 
 
 def _library(data: Mapping[str, Any]) -> str:
-    """What draws these plots: the part of plotly.js for lines and bars, which is a quarter of it,
-    or all of it."""
-    kinds = {
-        trace["type"]
-        for plots in data.values()
-        for plot in plots
-        if isinstance(plot, dict)
-        for trace in plot["data"]
-    }
-    return page_file(_SHARED, "plotly-basic.min.js") if kinds <= _BASIC else _whole_plotly()
+    """What draws these plots, if there are any: the part of plotly.js for lines and bars.
 
-
-def _whole_plotly() -> str:
-    """plotly.js as the Python package ships it, found without importing that package."""
-    spec = importlib.util.find_spec("plotly")
-    folders = spec.submodule_search_locations if spec else None
-    for folder in folders or ():
-        source = Path(folder) / "package_data" / "plotly.min.js"
-        if source.is_file():
-            return source.read_text("utf-8")
-    raise VtaxError("plotly, which draws the report, is missing", "pip install plotly")
+    It is plotly.js-basic-dist-min of npm, under the MIT license, unchanged.
+    """
+    return _read(_SHARED, "plotly-basic.min.js") if any(map(any, data.values())) else ""

@@ -15,11 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from vtax.core.page.format import one_line
-from vtax.core.page.page import is_number
+from vtax.core.page.page import Tone, is_number
 
 PLAIN_WIDTH = 120
 UNFOLDED = 10_000
 """A width in which no line is broken: for tables whose rows are looked for with grep."""
+
+STYLES = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "green",
+    Tone.BAD: "red",
+    Tone.DOUBTFUL: "yellow",
+    Tone.QUIET: "dim",
+}
 
 Cell = str | Text
 
@@ -66,6 +74,17 @@ def title(text: str) -> Text:
 def note(text: str, style: str = "") -> Text:
     """A line below a table."""
     return Text(one_line(text), style=style)
+
+
+def hanging(sign: str, subject: str, text: str) -> RenderableType:
+    """A line about something, whose continuation is indented."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=1)
+    grid.add_column(overflow="fold")
+    line = Text(f"{one_line(subject)}: ", style="bold")
+    line.append(one_line(text), style="not bold")
+    grid.add_row(Text(sign, style="yellow"), line)
+    return grid
 
 
 def _cell(cell: Cell) -> Text:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from vtax.core.runner.repetition import Repetition
 from vtax.environments.capabilities import Capability, Link
-from vtax.place.service_domain import Service, Thread, Window, watched
+from vtax.place.service_domain import RUNS_A_GUEST, Service, Thread, Window, watched
 from vtax.workloads.base import Metric
 
 CPU = "service_cpu_percent"
@@ -18,8 +18,6 @@ WAKEUPS = "service_wakeups_per_s"
 SWITCHES = "service_switches_per_s"
 SOFTIRQ = "service_softirq_percent"
 GUEST = "guest_cpu_percent"
-_GUESTS = ("guest", "vcpu")
-"""Roles of threads that belong to the guest itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def metrics(window: Window, threads: Sequence[Thread]) -> list[Metric]:
     work = [each.cpu_s for each in threads]
     found: Mapping[str, tuple[str, float, Sequence[float | None]]] = {
         CPU: ("%", 100.0, work or [each.softirq_s for each in window.cpus]),
-        GUEST: ("%", 100.0, [each.cpu_s for each in window.threads if each.role in _GUESTS]),
+        GUEST: ("%", 100.0, [each.cpu_s for each in window.threads if each.role in RUNS_A_GUEST]),
         RUN_DELAY: ("%", 100.0, [each.run_delay_s for each in threads]),
         SOFTIRQ: ("%", 100.0, [each.softirq_s for each in threads]),
         SWITCHES: ("1/s", 1.0, [each.switches for each in threads]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from vtax.core.page.format import listing, plural, significant
 from vtax.core.page.heat_map import Cells, heat_map
-from vtax.core.page.page import Depth, Figure, Page, Section, at, drawn, table_section, warnings
+from vtax.core.page.page import Depth, HeatMap, Page, Section, at, drawn, table_section, warnings
 from vtax.core.recorder.intervals import Recording
 from vtax.core.recorder.ways import By
 from vtax.record.correlate.analysis import Difference, Matrix, pairs
@@ -164,7 +164,7 @@ def page(
     return Page("correlate", tuple(sections), title=heading, settings=tuple(settings))
 
 
-def matrix_figure(name: str, matrix: Matrix) -> Figure | None:
+def matrix_figure(name: str, matrix: Matrix) -> HeatMap | None:
     """The matrix as a heat map; None for fewer than two events."""
     if len(matrix.events) < 2:
         return None
@@ -172,11 +172,11 @@ def matrix_figure(name: str, matrix: Matrix) -> Figure | None:
         f"Average over {plural(int(matrix.runs.max()), 'run')}. Colour: significant at "
         f"{100 * matrix.alpha:g} % after correction for all pairs; numbers without colour are not."
     )
-    cells = Cells(matrix.events, matrix.r.tolist(), matrix.q.tolist(), matrix.alpha, 1.0)
+    cells = Cells(matrix.events, matrix.r.tolist(), matrix.q.tolist(), matrix.alpha)
     return heat_map(name, meaning, cells)
 
 
-def change_figure(difference: Difference) -> Figure | None:
+def change_figure(difference: Difference) -> HeatMap | None:
     """The difference as a heat map; None for fewer than two events."""
     if len(difference.events) < 2:
         return None
@@ -184,9 +184,7 @@ def change_figure(difference: Difference) -> Figure | None:
         "Correlation minus that of the runs against. Colour: the change is significant at "
         f"{100 * difference.alpha:g} % after correction for all pairs."
     )
-    cells = Cells(
-        difference.events, difference.r.tolist(), difference.q.tolist(), difference.alpha, 1.0
-    )
+    cells = Cells(difference.events, difference.r.tolist(), difference.q.tolist(), difference.alpha)
     return heat_map("Difference of the matrices", meaning, cells)
 
 

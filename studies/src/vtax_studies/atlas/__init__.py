@@ -16,4 +16,5 @@ STUDY = Study(
     "and Software",
     module="vtax_studies.atlas.parts",
     figures=FIGURES,
+    quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

@@ -54,5 +54,4 @@ PARTS = Parts(
     tables=TABLES,
     setup=_setup,
     cautions=_cautions,
-    quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

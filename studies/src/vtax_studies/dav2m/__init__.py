@@ -18,5 +18,7 @@ STUDY = Study(
     ),
     module="vtax_studies.dav2m.parts",
     figures=FIGURES,
+    quick="fewer points and shorter runs than the study's",
+    alone="claims that need other data are not listed",
     modelled=True,
 )

@@ -68,6 +68,4 @@ PARTS = Parts(
     tables=(conclusions_table, choices_table),
     setup=_setup,
     cautions=lambda data: CAUTIONS,
-    quick="fewer points and shorter runs than the study's",
-    alone="claims that need other data are not listed",
 )

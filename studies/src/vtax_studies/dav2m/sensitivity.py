@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from vtax.core.page.format import MINUS, significant
-from vtax.core.page.plotting import Figure, Plot, base_layout, label
+from vtax.core.page.page import HeatCell, HeatMap
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need
 from vtax_studies.dav2m.setup import (
@@ -142,11 +142,9 @@ def conclusions_table(data: Data) -> StudyTable:
     )
 
 
-ROW_PX = 34
 LIMIT = 30.0
 """The percentage beyond which the colour stays the same."""
-_MODES = [[0, "var(--heat-nested)"], [0.5, "var(--heat-even)"], [1, "var(--heat-shadow)"]]
-_DISTANCE = [[0, "var(--heat-even)"], [1, "var(--heat-bad)"]]
+DISTANCE_LIMIT = 5.0
 
 
 def sensitivity(data: Data) -> StudyFigure:
@@ -165,18 +163,26 @@ def sensitivity(data: Data) -> StudyFigure:
     )
 
 
-def _map(data: Data, conclusion: Conclusion) -> Figure:
+def _map(data: Data, conclusion: Conclusion) -> HeatMap:
     found = points(data, conclusion)
     exits, tlbs = factors(data)
-    z = [[found[e, t].value for t in tlbs] for e in exits]
-    marks = [[_text(found[e, t]) for t in tlbs] for e in exits]
     held = sum(point.holds for point in found.values())
-    return Figure(
+    limit = DISTANCE_LIMIT if conclusion.distance else LIMIT
+
+    def cell(row: float, column: float) -> HeatCell:
+        point = found[row, column]
+        detail = f"exit cost {times(row)}, TLB {times(column)}: {_text(point)}"
+        return HeatCell(_text(point), detail, point.value / limit)
+
+    return HeatMap(
         conclusion.title,
         f"holds at {held} of {len(found)} points",
         f"Heat map of the model. {conclusion.title}: holds at {held} of {len(found)} points. "
         f"{conclusion.where_not(found)}",
-        _heat(z, marks, exits, tlbs, distance=conclusion.distance),
+        list(map(times, tlbs)),
+        [(times(row), [cell(row, column) for column in tlbs]) for row in exits],
+        "distance" if conclusion.distance else "modes",
+        corner="exit cost \N{RIGHTWARDS ARROW} TLB entries",
     )
 
 
@@ -184,43 +190,6 @@ def _text(point: Point) -> str:
     digits = f"{point.value:.0f}" if abs(point.value) >= 10 else f"{point.value:.1f}"
     shown = digits.removeprefix("-") if float(digits) == 0 else digits.replace("-", MINUS)
     return f"{shown} {'✓' if point.holds else '✗'}"
-
-
-def _heat(
-    z: Sequence[Sequence[float]],
-    texts: Sequence[Sequence[str]],
-    exits: Sequence[float],
-    tlbs: Sequence[float],
-    *,
-    distance: bool,
-) -> Plot:
-    axis = {"type": "category", "fixedrange": True, "showgrid": False, "automargin": True}
-    return {
-        "data": [
-            {
-                "type": "heatmap",
-                "x": [times(factor) for factor in tlbs],
-                "y": [times(factor) for factor in exits],
-                "z": [list(row) for row in z],
-                "text": [[label(text) for text in row] for row in texts],
-                "texttemplate": "%{text}",
-                "textfont": {"size": 10.5, "color": "var(--text)"},
-                "xgap": 2,
-                "ygap": 2,
-                "zmin": 0 if distance else -LIMIT,
-                "zmax": 5 if distance else LIMIT,
-                "colorscale": _DISTANCE if distance else _MODES,
-                "showscale": False,
-                "hovertemplate": "exit cost %{y}, TLB %{x}: %{text}<extra></extra>",
-            }
-        ],
-        "layout": {
-            **base_layout(ROW_PX * len(exits) + 58),
-            "margin": {"l": 6, "r": 6, "t": 4, "b": 46},
-            "xaxis": {**axis, "title": {"text": "TLB entries", "standoff": 6}},
-            "yaxis": {**axis, "title": {"text": "exit cost", "standoff": 6}},
-        },
-    }
 
 
 def choices_table(data: Data) -> StudyTable:

@@ -35,11 +35,5 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure,
-    rules=RULES,
-    figures=FIGURES,
-    tables=TABLES,
-    setup=_setup,
-    cautions=_cautions,
-    quick="two rounds of small sizes. It shows that it works",
+    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
 )

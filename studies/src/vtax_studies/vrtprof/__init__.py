@@ -18,4 +18,6 @@ STUDY = Study(
     ),
     module="vtax_studies.vrtprof.parts",
     figures=FIGURES,
+    quick="few workloads, one repetition. It shows that it works",
+    alone="only what that needs was measured",
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from vtax.core.page.format import signed, significant
-from vtax.core.page.plotting import Figure
+from vtax.core.page.page import Figure, HeatMap
 from vtax.core.recorder.intervals import Recording
 from vtax.core.recorder.ways import Axis, By, Per
 from vtax.record.correlate.analysis import Matrix, difference
@@ -70,7 +70,7 @@ def figure_3(data: Data) -> StudyFigure:
     )
 
 
-def _required(panel: Figure | None) -> Figure:
+def _required(panel: HeatMap | None) -> HeatMap:
     if panel is None:
         raise Missing("fewer than two events were counted")
     return panel

@@ -63,12 +63,5 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure,
-    rules=RULES,
-    figures=FIGURES,
-    tables=TABLES,
-    setup=_setup,
-    cautions=_cautions,
-    quick="few workloads, one repetition. It shows that it works",
-    alone="only what that needs was measured",
+    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
 )

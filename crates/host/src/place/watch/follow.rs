@@ -14,7 +14,6 @@ use vtax_sys::task::Schedule;
 use vtax_sys::tree::Tree;
 
 use crate::place::domain::{Finder, Member};
-use crate::place::role::Role;
 use crate::place::watch::controller::ThreadKey;
 
 /// `schedstat` has three numbers of at most 20 digits.
@@ -171,11 +170,7 @@ pub fn key(member: &Member) -> ThreadKey {
 /// The guest that a service thread works for, or the user of its process, as in `vtax place
 /// advise`. `None`: it works for everybody, or for nobody.
 fn domain(member: &Member) -> Option<String> {
-    let shared = matches!(
-        member.role,
-        Role::Softirq | Role::Napi | Role::Dom0 | Role::Xen | Role::Monitor
-    );
-    if shared || !member.role.is_service() {
+    if member.role.is_shared() || !member.role.is_service() {
         return None;
     }
     let process = || format!("{} ({})", member.process, member.pid);

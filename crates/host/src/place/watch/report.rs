@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use vtax_sys::clock::time_of_day;
 
 use crate::place::domain::Member;
 use crate::place::role::Role;
@@ -103,14 +104,6 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a time of day"
-        )]
-        let seconds = self.time as u64 % 86_400;
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(formatter, "{hour:02}:{minute:02}:{second:02}Z  ")?;
         let verb = match (self.to, self.carried_out) {
             (None, _) => "hold".to_owned(),
             (Some("slow"), true) => format!("to slow CPUs {}", self.slow),
@@ -118,7 +111,7 @@ impl fmt::Display for Line {
             (Some(_), true) => "back".to_owned(),
             (Some(_), false) => "would go back".to_owned(),
         };
-        write!(formatter, "{verb}  ")?;
+        write!(formatter, "{}  {verb}  ", time_of_day(self.time))?;
         if let Some(thread) = &self.thread {
             let name = thread.name.as_deref().unwrap_or("thread");
             write!(formatter, "{name} ({})", thread.tid)?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::record::perf::Request;
 
 /// Every source; a new one is registered here.
-pub const SOURCES: &[Source] = &[
+pub const SOURCES: &[EventSource] = &[
     counters::HARDWARE,
     counters::SOFTWARE,
     counters::STEAL,
@@ -29,7 +29,7 @@ pub const SOURCES: &[Source] = &[
 
 /// What a source declares; help, completion, `vtax doctor` and docs/record.md are made from this.
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct EventSource {
     /// The layer, with which the names of its events begin.
     pub name: &'static str,
     /// What the source counts, in a few words.

@@ -1,9 +1,9 @@
 //! What others publish in pages: the counters are known when a recording begins.
 
-use super::{Need, Source};
+use super::{EventSource, Need};
 
 /// The counters of a guest.
-pub const GUEST: Source = Source {
+pub const GUEST: EventSource = EventSource {
     name: "guest",
     about: "what a guest publishes in the page of --guest",
     needs: &[Need::Ebpf],
@@ -11,7 +11,7 @@ pub const GUEST: Source = Source {
 };
 
 /// The counters of applications.
-pub const APP: Source = Source {
+pub const APP: EventSource = EventSource {
     name: "app",
     about: "what programs publish in pages of their own",
     needs: &[Need::Ebpf],

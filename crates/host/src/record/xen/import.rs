@@ -20,7 +20,7 @@ use vtax_sys::terminal::Error;
 const BATCH_ROWS: usize = 8192;
 
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ImportOptions {
     /// The output of `xentrace`; it is read twice.
     pub trace: PathBuf,
     /// Ticks of the time stamp counter in a second, as Xen reports at its start (`Detected ... MHz
@@ -103,7 +103,7 @@ struct Survey {
 /// Fails when the trace or an output of `xenperf` cannot be read or has another format, when a row
 /// would be shorter than a tick, and when the folder holds a recording already or cannot be
 /// written.
-pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
+pub fn import(source: &ImportOptions, out: &Path) -> Result<Imported, Error> {
     // Check this before anything is written, so that a file that is not a trace leaves nothing
     // behind.
     let ticks = ticks(source)?;
@@ -136,7 +136,7 @@ pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
 }
 
 /// The length of a row in ticks.
-fn ticks(source: &Source) -> Result<u64, Error> {
+fn ticks(source: &ImportOptions) -> Result<u64, Error> {
     let ticks = u128::from(source.tsc_hz) * source.every.as_nanos() / 1_000_000_000;
     let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0);
     let reason = "the interval is shorter than a tick";
@@ -280,7 +280,7 @@ fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
     }
 }
 
-fn describe(totals: &Totals, source: &Source, rows: u64) -> Imported {
+fn describe(totals: &Totals, source: &ImportOptions, rows: u64) -> Imported {
     Imported {
         format: 1,
         source: "xentrace",
@@ -336,7 +336,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path
         };
-        let source = Source {
+        let source = ImportOptions {
             trace: written("trace", bytes),
             tsc_hz: 1000 * KHZ,
             every: Duration::from_millis(1),

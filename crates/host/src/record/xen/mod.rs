@@ -7,6 +7,6 @@ mod trace;
 mod xenperf;
 
 pub use events::EVENTS;
-pub use import::{Imported, Source, import};
+pub use import::{ImportOptions, Imported, import};
 pub use trace::{Lost, Record, Records, TraceError};
 pub use xenperf::{Growth, Perf, growth, parse};

@@ -6,10 +6,10 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::record::perf::{Exclude, Request};
 
-use super::{Event, Need, Origin, Source, Unit};
+use super::{Event, EventSource, Need, Origin, Unit};
 
 /// Generic hardware events, in total and by level.
-pub const HARDWARE: Source = Source {
+pub const HARDWARE: EventSource = EventSource {
     name: "hw",
     about: "instructions, cycles, branches, caches, TLBs; with .user, .kernel, .guest, .host",
     needs: &[Need::Ebpf, Need::Pmu],
@@ -17,7 +17,7 @@ pub const HARDWARE: Source = Source {
 };
 
 /// perf's software events.
-pub const SOFTWARE: Source = Source {
+pub const SOFTWARE: EventSource = EventSource {
     name: "sw",
     about: "page faults, context switches, task clock, as perf's software counters",
     needs: &[Need::Ebpf],
@@ -25,7 +25,7 @@ pub const SOFTWARE: Source = Source {
 };
 
 /// Time that the hypervisor gave to others.
-pub const STEAL: Source = Source {
+pub const STEAL: EventSource = EventSource {
     name: "steal",
     about: "time that the hypervisor gave to others",
     needs: &[Need::Ebpf, Need::StealClock],

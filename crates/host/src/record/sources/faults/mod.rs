@@ -1,8 +1,8 @@
 //! Page faults that the processor raises in this machine.
 
-use super::{Event, Need, Source};
+use super::{Event, EventSource, Need};
 
-pub const SOURCE: Source = Source {
+pub const SOURCE: EventSource = EventSource {
     name: "faults",
     about: "page faults of programs and of the kernel",
     needs: &[Need::Ebpf],

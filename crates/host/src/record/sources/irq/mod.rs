@@ -1,8 +1,8 @@
 //! Interrupts of devices and of the processor itself, and soft interrupts.
 
-use super::{Event, Need, Origin, Slot, Source, Unit};
+use super::{Event, EventSource, Need, Origin, Slot, Unit};
 
-pub const SOURCE: Source = Source {
+pub const SOURCE: EventSource = EventSource {
     name: "irq",
     about: "interrupts of devices and of the processor, and soft interrupts",
     needs: &[Need::Ebpf],

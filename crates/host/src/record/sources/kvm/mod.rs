@@ -3,10 +3,10 @@
 
 pub mod reasons;
 
-use super::{Event, Need, Origin, Slot, Source, Unit};
+use super::{Event, EventSource, Need, Origin, Slot, Unit};
 use reasons::{INDEXES, REASONS, Reason};
 
-pub const SOURCE: Source = Source {
+pub const SOURCE: EventSource = EventSource {
     name: "kvm",
     about: "exits and their reasons, entries, time in guest and VMM, page faults, MMU work, injections, emulation",
     needs: &[Need::Ebpf, Need::Kvm],

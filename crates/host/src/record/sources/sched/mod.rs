@@ -1,8 +1,8 @@
 //! Events of the scheduler.
 
-use super::{Event, Need, Source};
+use super::{Event, EventSource, Need};
 
-pub const SOURCE: Source = Source {
+pub const SOURCE: EventSource = EventSource {
     name: "sched",
     about: "context switches, wakeups, migrations, and tasks that begin and end",
     needs: &[Need::Ebpf],

@@ -1,8 +1,8 @@
 //! Flushes of the translation lookaside buffers.
 
-use super::{Event, Need, Origin, Slot, Source, Unit};
+use super::{Event, EventSource, Need, Origin, Slot, Unit};
 
-pub const SOURCE: Source = Source {
+pub const SOURCE: EventSource = EventSource {
     name: "tlb",
     about: "TLB flushes by their reason",
     needs: &[Need::Ebpf],
