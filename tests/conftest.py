@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,23 @@ def own_cache(
 def swap_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep other tests from turning swap on meanwhile: the count of swapped pages is the whole
     machine's."""
+    with _alone("swap", tmp_path_factory):
+        yield
+
+
+@pytest.fixture
+def slow_core_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep other tests from slowing the same CPU meanwhile: two hogs leave it next to nothing."""
+    with _alone("slow-core", tmp_path_factory):
+        yield
+
+
+@contextmanager
+def _alone(what: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hold a lock that all workers of this session share."""
     folder = tmp_path_factory.getbasetemp()
     session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (session / "swap.lock").open("w") as lock:
+    with (session / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -90,6 +90,7 @@ def found(folder: Path, *options: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @needs_root
+@pytest.mark.usefixtures("slow_core_alone")
 def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
     """Its switch is slowed; the test does not judge what that costs."""
     checked(SPEC)
@@ -120,6 +121,7 @@ def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_root
+@pytest.mark.usefixtures("slow_core_alone")
 def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
     checked(SPEC)
     runs = tmp_path / "runs"

@@ -416,6 +416,7 @@ def test_without_root_it_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
+@pytest.mark.usefixtures("slow_core_alone")
 def test_the_whole_study_quickly(tmp_path: Path) -> None:
     checked(SPECS[VDE])
     out = tmp_path / "out"
@@ -440,6 +441,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
+@pytest.mark.usefixtures("slow_core_alone")
 def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
     """This is the one part of the full study that `place measure` lacks: vCPUs are slowed.
 

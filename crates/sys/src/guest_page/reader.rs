@@ -16,7 +16,7 @@ use super::{
 /// How often a reader tries while a publisher writes.
 const TRIES: usize = 100;
 /// How often a reader that may wait does so, for a millisecond each time.
-const PATIENCE: usize = 100;
+const PATIENCE: usize = 2000;
 
 /// The content of a page at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Read all counters like [`Reader::sample`], and wait up to 0.1 s for a publication to end: a
-    /// publication that an emulated guest makes through 9p takes milliseconds.
+    /// Read all counters like [`Reader::sample`], and wait up to 2 s for a publication to end: an
+    /// emulated guest's through 9p takes milliseconds, and on a busy host a guest loses its CPU in it.
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn sample_patiently(&mut self) -> Result<Option<Sample>, PageError> {
