@@ -34,7 +34,8 @@ def render(page: Page, comparison: Comparison) -> str:
 
 
 def _figures(page: Page, name: str) -> Sequence[Figure]:
-    return [each.figure for each in page.sections if each.figure and each.name == name]
+    named = (each.figure for each in page.sections if each.name == name)
+    return [figure for figure in named if isinstance(figure, Figure)]
 
 
 def _words(comparison: Comparison) -> dict[str, Any]:
