@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::switch::{Observer, Options, SwitchError, Target};
+use crate::switch::{Observer, SwitchError, SwitchOptions, Target};
 use vtax_sys::kvm::{self, PagingMode, Vendor};
 use vtax_sys::tree::Tree;
 
@@ -59,11 +59,11 @@ impl Machine {
         }
     }
 
-    fn options(&self, to: PagingMode) -> Options {
-        Options {
+    fn options(&self, to: PagingMode) -> SwitchOptions {
+        SwitchOptions {
             state_dir: self.state_dir.clone(),
             module_path: self.module_path.clone(),
-            ..Options::to(Target::Mode(to))
+            ..SwitchOptions::to(Target::Mode(to))
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::terminal::{Error, output};
 
-use super::{Fault, Observer, Options, PATIENCE, Report, STATE_DIR, SwitchError, Target};
+use super::{Fault, Observer, PATIENCE, Report, STATE_DIR, SwitchError, SwitchOptions, Target};
 
 /// Move every running KVM guest of this host to nested or shadow paging, without a restart
 ///
@@ -107,11 +107,11 @@ impl SwitchArguments {
         let Some(to) = self.to.filter(|_| !self.list_faults) else {
             return output::line(&Fault::all().join("\n"));
         };
-        let options = Options {
+        let options = SwitchOptions {
             state_dir: self.state_dir,
             module_path: self.module_path,
             fault: self.fault,
-            ..Options::to(to)
+            ..SwitchOptions::to(to)
         };
         if self.dry_run {
             return look(&options, self.json);
@@ -149,7 +149,7 @@ fn targets() -> Vec<CompletionCandidate> {
         .into()
 }
 
-fn look(options: &Options, json: bool) -> Result<(), Error> {
+fn look(options: &SwitchOptions, json: bool) -> Result<(), Error> {
     let plan = super::plan(options).map_err(explain)?;
     let guests = plan.guests.iter().map(|guest| DryGuest {
         pid: guest.plan.pid,

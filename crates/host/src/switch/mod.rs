@@ -59,7 +59,7 @@ impl FromStr for Target {
 }
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SwitchOptions {
     pub to: Target,
     /// The folder of the journal and the states. It should be on a tmpfs; otherwise the pause
     /// includes disk writes.
@@ -72,7 +72,7 @@ pub struct Options {
     pub fault: Option<Fault>,
 }
 
-impl Options {
+impl SwitchOptions {
     pub fn to(target: Target) -> Self {
         Self {
             to: target,

@@ -3,7 +3,7 @@
 use crate::switch::error::SwitchError;
 use crate::switch::guest::{self, Guest};
 use crate::switch::module::Module;
-use crate::switch::{Options, Target};
+use crate::switch::{SwitchOptions, Target};
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::is_kvm;
 use vtax_sys::tree::Tree;
@@ -31,7 +31,7 @@ impl SwitchPlan {
 /// Fails with `Refused`, which says what is missing, when this is not root, when the module cannot
 /// be loaded again or does not say its mode, when a guest cannot be switched, and when KVM has a
 /// user that is not a guest.
-pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
+pub fn plan(options: &SwitchOptions) -> Result<SwitchPlan, SwitchError> {
     let tree = Tree::host();
     if !nix::unistd::geteuid().is_root() {
         return Err(SwitchError::refused(

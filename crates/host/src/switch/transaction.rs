@@ -19,7 +19,7 @@ use crate::switch::rollback;
 use crate::switch::saving::{self, Lacked, Saved};
 use crate::switch::steps::{Fault, Phase, Step};
 use crate::switch::sys::{self, wait_for_end};
-use crate::switch::{Observer, Options};
+use crate::switch::{Observer, SwitchOptions};
 use vtax_sys::tree::Tree;
 
 /// The limit of all waits while guests are paused, as a multiple of the longest single wait.
@@ -30,7 +30,10 @@ const PAUSED_WAITS: u32 = 2;
 /// Fails with `Refused` before anything is touched, with `Undone` when a step failed and everything
 /// was put back, and with `Stranded` when going back failed too. `Refused` about the journal means
 /// that the switch is done and its journal could not be removed.
-pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
+pub fn switch(
+    options: &SwitchOptions,
+    observer: &mut impl Observer,
+) -> Result<Report, SwitchError> {
     let _held_back = SignalsHeldBack::new();
     let mut journal = Journal::open(&options.state_dir)?;
     journal.must_be_empty()?;
@@ -189,7 +192,7 @@ impl Crossing<'_> {
 }
 
 struct Run<'a> {
-    options: &'a Options,
+    options: &'a SwitchOptions,
     transaction: &'a Transaction,
     journal: &'a mut Journal,
     clock: Clock,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::control::host::Switched;
-use crate::control::sensors::{Sensor, Source, Values};
+use crate::control::sensors::{CountedSource, Sensor, Values};
 
 /// A host that obeys, and a record of what was asked of it.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Sensor for Guests {
         Some(&self.there)
     }
 
-    fn read(&mut self) -> Result<Vec<Source>, String> {
+    fn read(&mut self) -> Result<Vec<CountedSource>, String> {
         let window = match self.windows.len() {
             1 => self.windows.front().cloned(),
             _ => self.windows.pop_front(),
@@ -102,7 +102,7 @@ impl Sensor for Guests {
             .with(Quantity::Cycles, 2 * instructions)
             .with(Quantity::TlbMisses, misses)
             .with(Quantity::PagingExits, exits);
-        Ok(vec![Source {
+        Ok(vec![CountedSource {
             name: "7-7".into(),
             counts,
             publication: None,

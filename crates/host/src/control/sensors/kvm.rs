@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use vtax_sys::tree::Tree;
 
-use super::{Quantity, Sensor, Source, Values};
+use super::{CountedSource, Quantity, Sensor, Values};
 
 const FOLDER: &str = "/sys/kernel/debug/kvm";
 /// What counts as a paging exit (kernel: arch/x86/kvm): a page fault that KVM intercepts, and
@@ -43,7 +43,7 @@ impl Sensor for Kvm {
         Some(&self.machines)
     }
 
-    fn read(&mut self) -> Result<Vec<Source>, String> {
+    fn read(&mut self) -> Result<Vec<CountedSource>, String> {
         let names = self.tree.names(FOLDER);
         if names.is_empty() {
             self.machines.clear();
@@ -64,7 +64,7 @@ impl Sensor for Kvm {
         if let Some(paging) = paging {
             counts.set(Quantity::PagingExits, paging.into_iter().sum());
         }
-        Ok(vec![Source {
+        Ok(vec![CountedSource {
             name: "all guests".into(),
             counts,
             publication: None,

@@ -87,7 +87,7 @@ impl<T: Copy> Values<T> {
 
 /// The cumulative counts of one source: a guest, a thread, a page.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Source {
+pub struct CountedSource {
     /// Its name: the same name means the same counter.
     pub name: String,
     pub counts: Values<u64>,
@@ -115,7 +115,7 @@ pub trait Sensor {
     ///
     /// Fails with the reason when they cannot be read: the sensor is then lost until it can be read
     /// again.
-    fn read(&mut self) -> Result<Vec<Source>, String>;
+    fn read(&mut self) -> Result<Vec<CountedSource>, String>;
 
     /// Give up what would hinder a switch: references to virtual machines.
     fn let_go(&mut self) {}

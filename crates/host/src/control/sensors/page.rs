@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use vtax_sys::guest_page::Reader;
 
-use super::{Quantity, Sensor, Source, Values};
+use super::{CountedSource, Quantity, Sensor, Values};
 
 const PREFIX: &str = "model.";
 
@@ -21,7 +21,7 @@ impl Page {
         Self { path, reader: None }
     }
 
-    fn source(&mut self) -> Result<Source, String> {
+    fn source(&mut self) -> Result<CountedSource, String> {
         let opened = match self.reader.take() {
             Some(reader) => Ok(reader),
             None => Reader::open(&self.path),
@@ -44,7 +44,7 @@ impl Page {
         // A page that replaced this one is found in the next window.
         let replaced = is_replaced(&self.path, &reader);
         self.reader = (!replaced).then_some(reader);
-        Ok(Source {
+        Ok(CountedSource {
             name: self.path.display().to_string(),
             counts,
             publication: Some(sample.sequence),
@@ -61,7 +61,7 @@ impl Sensor for Page {
         true
     }
 
-    fn read(&mut self) -> Result<Vec<Source>, String> {
+    fn read(&mut self) -> Result<Vec<CountedSource>, String> {
         let path = self.path.display().to_string();
         let source = self.source().map_err(|reason| format!("{path}: {reason}"));
         source.map(|source| vec![source])

@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings as perf;
 use vtax_sys::tree::Tree;
 
 use super::perf_group::{Event, Group, Level};
-use super::{Quantity, Sensor, Source, Values};
+use super::{CountedSource, Quantity, Sensor, Values};
 
 const MACHINES: &str = "/sys/kernel/debug/kvm";
 /// Windows between two searches for virtual CPUs of processes that are known already.
@@ -132,7 +132,7 @@ impl Sensor for Perf {
         "perf"
     }
 
-    fn read(&mut self) -> Result<Vec<Source>, String> {
+    fn read(&mut self) -> Result<Vec<CountedSource>, String> {
         self.search()?;
         let mut sources = Vec::with_capacity(self.groups.len());
         let mut lost = None;
@@ -157,13 +157,13 @@ impl Sensor for Perf {
     }
 }
 
-fn source(pid: i32, tid: i32, events: &[(Quantity, Event)], values: &[u64]) -> Source {
+fn source(pid: i32, tid: i32, events: &[(Quantity, Event)], values: &[u64]) -> CountedSource {
     let mut counts = Values::default();
     for ((quantity, _), value) in events.iter().zip(values) {
         let sum = counts.get(*quantity).unwrap_or(0_u64);
         counts.set(*quantity, sum.saturating_add(*value));
     }
-    Source {
+    CountedSource {
         name: format!("{pid}/{tid}"),
         counts,
         publication: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Quantity, Source, Values};
+use super::{CountedSource, Quantity, Values};
 
 /// A page of counters is stuck after this many windows without a publication.
 const STUCK_WINDOWS: u32 = 3;
@@ -99,7 +99,7 @@ impl Tally {
     /// Fails when there was no earlier call, when a counter went backwards, and when a publishing
     /// source has published nothing for three windows. In all cases the next window counts from
     /// here.
-    pub fn advance(&mut self, sources: Vec<Source>) -> Result<Values<f64>, Fault> {
+    pub fn advance(&mut self, sources: Vec<CountedSource>) -> Result<Values<f64>, Fault> {
         let before = self.last.take();
         let mut now = BTreeMap::new();
         let mut counts = Values::default();
@@ -124,7 +124,7 @@ impl Tally {
 }
 
 impl Known {
-    fn of(source: &Source, earlier: Option<&Self>) -> Self {
+    fn of(source: &CountedSource, earlier: Option<&Self>) -> Self {
         let same = source.publication.is_some()
             && earlier.is_some_and(|earlier| earlier.publication == source.publication);
         let before = earlier.map_or(0, |earlier| earlier.unpublished);

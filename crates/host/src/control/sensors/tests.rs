@@ -10,7 +10,7 @@ use vtax_sys::guest_page::Publisher;
 use super::*;
 
 /// The results that a scripted sensor returns in turn.
-type Script = Rc<RefCell<VecDeque<Result<Vec<Source>, String>>>>;
+type Script = Rc<RefCell<VecDeque<Result<Vec<CountedSource>, String>>>>;
 
 struct Scripted(Script);
 
@@ -19,28 +19,28 @@ impl Sensor for Scripted {
         "scripted"
     }
 
-    fn read(&mut self) -> Result<Vec<Source>, String> {
+    fn read(&mut self) -> Result<Vec<CountedSource>, String> {
         self.0.borrow_mut().pop_front().unwrap()
     }
 }
 
-fn source(name: &str, instructions: u64) -> Source {
-    Source {
+fn source(name: &str, instructions: u64) -> CountedSource {
+    CountedSource {
         name: name.into(),
         counts: Values::default().with(Quantity::Instructions, instructions),
         publication: None,
     }
 }
 
-fn published(instructions: u64, publication: u64) -> Source {
-    Source {
+fn published(instructions: u64, publication: u64) -> CountedSource {
+    CountedSource {
         publication: Some(publication),
         ..source("page", instructions)
     }
 }
 
 /// The steps of one scripted sensor, of a second each.
-fn steps(script: Vec<Result<Vec<Source>, String>>) -> Vec<Step> {
+fn steps(script: Vec<Result<Vec<CountedSource>, String>>) -> Vec<Step> {
     let count = script.len();
     let script: Script = Rc::new(RefCell::new(script.into()));
     let mut sensors = Sensors::new(vec![Box::new(Scripted(script))]);

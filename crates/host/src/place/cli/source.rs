@@ -14,7 +14,7 @@ const MEASURE: &str = "run `vtax place measure` with more environments and loads
 
 /// The run, or the file, that has the predictor of losses.
 #[derive(Debug, Args)]
-pub struct Source {
+pub struct PredictorSource {
     /// A run of `vtax place measure`, for its predictor [default: the newest in --runs]
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub struct Source {
     predictor: Option<PathBuf>,
 }
 
-impl Source {
+impl PredictorSource {
     /// The predictor, or why no run has one.
     ///
     /// Fails when the named file or run cannot be read, or is something else.

@@ -12,7 +12,7 @@ use vtax_sys::tree::Tree;
 
 use crate::place::cli::State;
 use crate::place::cli::cores::{Named, percent};
-use crate::place::cli::source::Source;
+use crate::place::cli::source::PredictorSource;
 
 /// Look again and again at which threads belong on slow cores, and move one at a time
 ///
@@ -29,7 +29,7 @@ Ctrl-C puts everything back. If it is killed, `vtax place apply --undo` does. Tr
 processes that stand in for guests only, never on a host with slow cores: stay beside it.")]
 pub struct WatchArguments {
     #[command(flatten)]
-    source: Source,
+    source: PredictorSource,
     #[command(flatten)]
     named: Named,
     /// Only this process and its descendants; may be repeated

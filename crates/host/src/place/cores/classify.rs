@@ -3,7 +3,7 @@
 use vtax_sys::tree::Tree;
 
 use crate::place::cores::cut::{CUT, Kinds, by_numbers, by_types, count, median};
-use crate::place::cores::read::{Core, SOURCES, Source, Types, mates, numbers, types};
+use crate::place::cores::read::{Core, SOURCES, SpeedNumber, Types, mates, numbers, types};
 use crate::place::cores::sorted;
 use crate::place::cpus::written;
 
@@ -85,7 +85,7 @@ impl Found {
         }
     }
 
-    fn said(types: Option<&str>, by: Option<Source>) -> Option<String> {
+    fn said(types: Option<&str>, by: Option<SpeedNumber>) -> Option<String> {
         let speed = by.map(|one| {
             format!(
                 "{}{}",
@@ -101,7 +101,7 @@ impl Found {
     }
 
     /// Sources that show kinds other than these; a clock that shows none says nothing.
-    fn disagreements(&mut self, all: &[Core], readings: &[Reading], by: Option<Source>) {
+    fn disagreements(&mut self, all: &[Core], readings: &[Reading], by: Option<SpeedNumber>) {
         let mut above = true;
         for one in readings {
             above &= by != Some(one.source);
@@ -184,13 +184,13 @@ fn nearest(reading: &Reading, known: &[Option<usize>], place: usize) -> Option<u
 
 /// The numbers of one source.
 struct Reading {
-    source: Source,
+    source: SpeedNumber,
     numbers: Vec<Option<f64>>,
     kinds: Kinds,
 }
 
 impl Reading {
-    fn take(tree: &Tree, source: Source, cores: &[Core]) -> Self {
+    fn take(tree: &Tree, source: SpeedNumber, cores: &[Core]) -> Self {
         let numbers = numbers(tree, source, cores);
         let kinds = by_numbers(&numbers);
         Self {

@@ -15,7 +15,7 @@ pub type Core = Vec<usize>;
 
 /// A number that Linux has for each CPU; larger is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Source {
+pub struct SpeedNumber {
     /// The file, below the folder of a CPU.
     pub file: &'static str,
     /// Is the number a clock, which says nothing about the work of a core in a cycle?
@@ -23,24 +23,24 @@ pub struct Source {
 }
 
 /// The sources of numbers, the most trusted first.
-pub const SOURCES: [Source; 5] = [
-    Source {
+pub const SOURCES: [SpeedNumber; 5] = [
+    SpeedNumber {
         file: "cpu_capacity",
         clock: false,
     },
-    Source {
+    SpeedNumber {
         file: "acpi_cppc/highest_perf",
         clock: false,
     },
-    Source {
+    SpeedNumber {
         file: "acpi_cppc/nominal_perf",
         clock: false,
     },
-    Source {
+    SpeedNumber {
         file: "cpufreq/cpuinfo_max_freq",
         clock: true,
     },
-    Source {
+    SpeedNumber {
         file: "cpufreq/base_frequency",
         clock: true,
     },
@@ -91,7 +91,7 @@ const LEAST: f64 = 0.01;
 
 /// The number of each core, the largest of its hardware threads' numbers; `None` where it is
 /// missing, 0 or beyond belief.
-pub fn numbers(tree: &Tree, source: Source, cores: &[Core]) -> Vec<Option<f64>> {
+pub fn numbers(tree: &Tree, source: SpeedNumber, cores: &[Core]) -> Vec<Option<f64>> {
     let of_cpu = |cpu: &usize| {
         let number = tree.number::<u32>(&format!("{}/{}", folder(*cpu), source.file));
         number.filter(|number| *number > 0)

@@ -12,14 +12,14 @@ const TUN: &str = "/dev/net/tun";
 /// The counters of guests' progress.
 #[derive(Debug, Default)]
 pub struct Sources {
-    guests: BTreeMap<String, Source>,
+    guests: BTreeMap<String, GuestFiles>,
     /// Network namespaces, each with a process in it.
     networks: BTreeMap<String, i32>,
     last: BTreeMap<String, Counters>,
 }
 
 #[derive(Debug, Default)]
-struct Source {
+struct GuestFiles {
     processes: BTreeSet<i32>,
     /// Devices, with their network namespace. `None`: all devices of the namespace, because no
     /// other guest is in it.
@@ -101,7 +101,7 @@ impl Sources {
     }
 }
 
-impl Source {
+impl GuestFiles {
     fn counters(
         &self,
         tree: &Tree,
