@@ -210,7 +210,6 @@ def compare(options: CompareOptions) -> None:
     Each repetition of a command gets your standard input (a file or a pipe), your variables without
     secrets and without those that change results, and an empty home (docs/environments.md).
     """
-    from vtax.compare.analysis import compare as analyse
     from vtax.compare.campaign import ComparisonCampaign
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
@@ -220,6 +219,9 @@ def compare(options: CompareOptions) -> None:
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
+    # This imports numpy and polars: the first run does not wait for them.
+    from vtax.compare.analysis import compare as analyse
+
     comparison = analyse(record, campaign.samples, str(folder.path))
     report.show(comparison, campaign.samples, folder.path, options.notes, as_json=options.as_json)
     campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
