@@ -16,34 +16,30 @@ class PlacePoint(Strict):
     """A load at one speed of the service domain's cores, against the control at full speed."""
 
     speed_asked_percent: float
-    """Speed asked for, in percent of full speed."""
+    """As asked for."""
     speed_obtained_percent: float | None
-    """Speed as measured, the mean of the runs, in percent of full speed; None: not measured."""
+    """As measured, the mean of the runs."""
     backend: str
     """How the core was made slow."""
     relative_percent: float | None
-    """Throughput in percent of the control of the same rounds; 100 by definition at full speed.
-    None: no round has both the point and its control."""
     low: float | None
     high: float | None
-    """Its 95 % interval; None: fewer than two rounds."""
+    """Throughput in percent of the control of the same rounds; its 95 % interval."""
     service_cpu_percent: float | None
-    """CPU seconds per second of the service domain, in percent of one core at any speed; None: not
-    measured."""
     device_percent: float | None
-    """Use of the link or disk, in percent of its stated rate; None: not measured."""
     combined_usage_percent: float | None
-    """The sum of `service_cpu_percent` and `device_percent`; None: not measured."""
+    """CPU seconds per second of the service domain, in percent of one core at any speed; use of the
+    link or disk, in percent of its stated rate; the sum of both."""
     n: Count
-    """The number of runs behind the point."""
+    """Runs behind the point."""
     throughput: float
-    """The median of these runs."""
+    """Their median."""
     unit: str
     """The throughput's unit."""
     left_out: Count = 0
-    """Runs that do not count: the load generator was saturated, or the speed was not held."""
+    """Runs that do not count: the load generator was saturated, or the speed not held."""
     marks: tuple[str, ...] = ()
-    """Why the point is kept apart: it counts for no elasticity."""
+    """Why the point counts for no elasticity."""
 
 
 class PlaceElasticity(Strict):
@@ -55,7 +51,7 @@ class PlaceElasticity(Strict):
     """As of a load."""
     low: float | None
     high: float | None
-    """Its 95 % interval; None: too few rounds."""
+    """Its 95 % interval."""
 
 
 class PlaceLoad(Strict):
@@ -65,18 +61,16 @@ class PlaceLoad(Strict):
     load: str
     """Where, and what."""
     points: tuple[PlacePoint, ...]
-    """What each speed gave, with each backend."""
+    """Each speed with each backend."""
     elasticity: float | None
-    """Percent of throughput lost per percent of speed lost, the mean over backends; None: no point
-    counts."""
     low: float | None
     high: float | None
-    """Its 95 % interval; with several backends, from their lowest bound to their highest. None: too
-    few rounds."""
+    """Percent of throughput lost per percent of speed lost, the mean over backends; its 95 %
+    interval, from the backends' lowest bound to their highest."""
     by_backend: tuple[PlaceElasticity, ...] = ()
     """The elasticity with one backend."""
     at_full_speed: dict[str, float | None]
-    """The value of each predictor in the controls; None: not measured."""
+    """Each predictor in the controls."""
 
     @model_validator(mode="before")
     @classmethod
@@ -93,12 +87,11 @@ class PlaceHypothesis(Strict):
     predictor: str
     """`combined usage`, `service CPU`, `run delay`, `batching` or `instructions per packet`."""
     rank_correlation: float | None
-    """Spearman's, with elasticity; None: fewer than 12 pairs."""
     low: float | None
     high: float | None
-    """Its 95 % interval."""
+    """Spearman's, with elasticity, and its 95 % interval; None: fewer than 12 pairs."""
     n: Count
-    """The number of pairs of environment and load that have both values."""
+    """Pairs of environment and load with both values."""
     answer: Answer
     """`supported`: more of it goes with less sensitivity; `contradicted`: with more; `open`: the
     interval holds 0."""
@@ -115,43 +108,39 @@ class Predictor(Strict):
     slope: Finite
     """The line."""
     n: Count
-    """The number of pairs that the line is fitted to."""
+    """Fitted pairs."""
     mean: Finite
-    """The mean of the predictor's values."""
     sum_of_squares: Finite
-    """The sum of the squares of their distances from the mean."""
     residual: Finite
-    """Standard deviation about the line, with n - 2 degrees of freedom."""
+    """The mean of the predictor's values; the sum of the squares about it; the standard deviation
+    about the line, with n - 2 degrees of freedom."""
     least: Finite
     most: Finite
-    """The smallest and the largest of the values; nothing is predicted beyond them."""
+    """The range of the values, beyond which nothing is predicted."""
     leave_one_out_error: Finite
-    """Root mean square error of the line's predictions for pairs that were left out."""
     mean_error: Finite
-    """The same with the mean of the others as the prediction, which a predictor has to beat."""
+    """Root mean square errors for pairs left out: of the line; of the others' mean, which the line
+    has to beat."""
 
 
 class PlaceEnvironment(Strict):
     """An environment of `vtax place measure`."""
 
     spec: str
-    """As on the command line."""
     description: str
-    """What it really is, in words."""
+    """As typed, and what it is, in words."""
     service: tuple[str, ...]
-    """Names and roles of its service threads, or of its vCPUs where these were slowed (`notes` says
-    so)."""
+    """Names and roles of its service threads (or slowed vCPUs)."""
     machine_cpus: tuple[Count, ...]
-    """The CPUs of this host that the machine was kept on."""
+    """The machine's CPUs on the host."""
     service_cpu: Count | None
-    """The CPU that its service threads were kept on; None: the user named the threads, which were
-    not moved."""
+    """The CPU of its service threads; None: the user named them."""
     client_cpu: Count
-    """The CPU that the load's client was kept on."""
+    """The CPU of the load's client."""
     absent: str | None = None
-    """Why the environment has no slow points; None: it has."""
+    """Why it has no slow points."""
     notes: tuple[str, ...] = ()
-    """What a reader must know, such as CPUs that two of these share."""
+    """What a reader must know."""
 
 
 class PlaceRecord(VerbRecord):
@@ -163,33 +152,31 @@ class PlaceRecord(VerbRecord):
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
     """As of `compare`."""
     slowed: Literal["service", "vcpus"] = "service"
-    """Whose threads are slowed: `vtax study asymmetric-cores` slows a guest's vCPUs too."""
+    """Whose threads are slowed."""
     backends: tuple[str, ...]
     """How cores were made slow."""
     does_not: dict[str, str] = Field(default_factory=dict)
-    """For each backend, what it does not reproduce of a slow core."""
+    """What each backend does not reproduce of a slow core."""
     speeds: tuple[float, ...]
-    """Speeds asked for, in percent of full speed."""
+    """In percent of full speed."""
     seconds: float
     """The length of each measurement."""
     rounds: Count
-    """Rounds in which every point runs once."""
     seed: int
-    """The seed of the order."""
+    """Rounds in which every point runs once; the seed of the order."""
     environments: tuple[PlaceEnvironment, ...] = ()
     """What was measured where."""
     loads: tuple[PlaceLoad, ...] = ()
     """Each load in each environment."""
     hypothesis: PlaceHypothesis | None = None
-    """The hypothesis about Combined Usage; None: nothing was measured."""
+    """About Combined Usage."""
     rivals: tuple[PlaceHypothesis, ...] = ()
     """The same of each other predictor."""
     predictor: Predictor | None = None
-    """Elasticity as a straight line, for `vtax place advise`; None: nothing predicts."""
+    """Elasticity as a straight line, for `vtax place advise`."""
     findings: tuple[str, ...] = ()
-    """What a reader must know about the numbers, such as backends that disagree."""
     failures: tuple[str, ...] = ()
-    """What failed."""
+    """What a reader must know; what failed."""
 
 
 class ThreadAdvice(Strict):

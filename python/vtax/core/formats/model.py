@@ -102,13 +102,13 @@ class Failure(Strict):
     """A repetition that gave no samples, and why."""
 
     environment: str
-    """The environment's label."""
+    """Its label."""
     repetition: int
-    """Counted from 0."""
+    """From 0."""
     message: str
     """Why it gave no samples."""
     believed: bool = True
-    """False: what the machine said about itself contradicts what the host saw."""
+    """False: what the machine said contradicts what the host saw."""
 
 
 class AuditVerdict(StrEnum):
@@ -130,35 +130,35 @@ class AuditCheck(Strict):
     """One line of an audit's report card."""
 
     name: str
-    """Which check; docs/audit.md says what each is."""
+    """As in docs/audit.md."""
     verdict: AuditVerdict
-    """The verdict on the check."""
+    """Its verdict."""
     value: float | None
-    """What was measured; None: not known."""
+    """What was measured."""
     unit: str
     """The value's unit."""
     low: float | None
     high: float | None
-    """The 95 % interval, or a bound; None: there is none."""
+    """The 95 % interval, or a bound."""
     threshold: float
-    """Beyond this value the check fails."""
+    """Beyond it the check fails."""
     reason: str
     """Why the threshold is there."""
     metrics: tuple[str, ...]
-    """The times that are not to be trusted unless the check passes."""
+    """The times to trust only if it passes."""
     remedy: str | None
-    """What to do; None when the check passes."""
+    """What to do."""
 
 
 class AuditCard(Strict):
     """The report card of an environment."""
 
     spec: str
-    """As on the command line."""
+    """As typed."""
     verdict: AuditVerdict
     """That of its worst check."""
     shortest_duration_s: float | None
-    """The shortest duration that the environment's clock times to 1 %; None: not known."""
+    """The shortest duration that its clock times to 1 %."""
     checks: tuple[AuditCheck, ...]
     """The lines of the card."""
 
@@ -167,50 +167,40 @@ class MachineRecord(Strict):
     """A machine of the run: what was asked for, and what it turned out to be."""
 
     spec: str
-    """As given on the command line; for a matched baseline, as vtax made it."""
     description: str
-    """What the machine really is, in words, e.g. ``user-mode Linux 6.1.176, 1 CPU, 1 GiB``."""
+    """As typed, or as vtax matched it; what it is, in words."""
     cpus: int | None = None
-    """CPUs that its programs may use: the pinned CPUs of a native machine, a guest's virtual ones;
-    None: not known."""
     memory_bytes: int | None = None
-    """Memory of a guest, or the limit of a native machine; None: no limit."""
+    """A native machine's pinned CPUs and memory limit, a guest's CPUs and memory."""
     facts: dict[str, Any]
-    """Facts as `vtax-agent facts` prints them: kernel, CPU, memory, clock source, mitigations,
-    governor, SMT, huge pages, cgroup."""
+    """As `vtax-agent facts` prints them."""
     boot_s: tuple[float, ...] = ()
-    """Seconds from each start of the machine to its hello."""
+    """Seconds from start to hello."""
     notes: tuple[str, ...] = ()
-    """What the boot probe found, e.g. why KVM was not used."""
+    """What the boot probe found."""
 
 
 class EnvironmentRecord(MachineRecord):
     """An environment of a comparison."""
 
     label: str
-    """The environment's name, unique in the run; the key of samples and results. `…#aa` is the A/A
-    control."""
+    """The key of samples; `…#aa` is the A/A control."""
     role: Literal["baseline", "control", "measured"]
-    """What it is in the comparison; `control` is the A/A control."""
+    """In the comparison; `control`: the A/A control."""
     baseline: str | None
-    """The label of the environment that this one is compared with; None for a baseline."""
+    """The label of what it is compared with."""
     tsc_hz: float | None = None
-    """The rate that turns its samples' `tsc_ticks` into seconds: that of this host's counter by
-    this host's clock, over ssh and of an emulated CPU that of the other machine. None: not known,
-    or not constant."""
+    """The rate of `tsc_ticks`: this host's or, over ssh and of an emulated CPU, the other
+    machine's."""
     emulated_clock: bool = False
-    """Whether its clock counts instructions (`qemu-arm64`), and so need not agree with the
-    host's."""
     host_clock: bool = False
-    """Whether it reads the host's own clock, which cannot disagree with itself: a gap is a
-    delay."""
+    """Whether its clock counts instructions (`qemu-arm64`); whether it is the host's own."""
     libraries: dict[str, str] = Field(default_factory=dict)
-    """Each library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/...
-    (0.3.21)"}``."""
+    """The path and version of each library in it."""
     left_processes: int = 0
-    """The most processes that a repetition's command left running; they were ended with it."""
+    """The most processes that a repetition left running."""
     differences: tuple[str, ...] = ()
-    """What still differs from the baseline and could not be removed, one sentence each."""
+    """What still differs from the baseline, in sentences."""
 
 
 class Kept(Strict):
@@ -220,9 +210,9 @@ class Kept(Strict):
     """Whether the verb's page is made of its record alone."""
 
     schema_version: int
-    """The version of the record's form; vtax refuses another one."""
+    """The record's form; vtax refuses another."""
     verb: str
-    """Which verb wrote the file, and so which of the records it holds."""
+    """Which verb wrote the file."""
 
 
 class VerbRecord(Kept):
@@ -230,13 +220,12 @@ class VerbRecord(Kept):
 
     schema_version: Literal[2] = 2
     vtax_version: str
-    """The version of vtax that wrote the file."""
+    """The version of vtax."""
     command_line: tuple[str, ...]
-    """As the user typed it."""
+    """As typed."""
     name: str
-    """What ran, in words."""
     started_utc: str
-    """ISO time."""
+    """What ran, in words; ISO time."""
     finished_utc: str | None = None
     """ISO time; None while the run goes on."""
 
@@ -246,12 +235,11 @@ class MetricReading(Strict):
 
     environment: str
     metric: str
-    """The environment's label, and the metric's name."""
+    """The environment's label; the metric's name."""
     matches: tuple[Count, ...]
-    """Matches in each repetition, in the order of running; 1 also where the user chose among
-    several."""
+    """Matches in each repetition; 1 also where the user chose among several."""
     units: tuple[str, ...]
-    """The printed units that had to be converted."""
+    """Printed units that had to be converted."""
 
 
 class ComparisonRecord(VerbRecord):
@@ -259,52 +247,47 @@ class ComparisonRecord(VerbRecord):
 
     verb: Literal["compare"] = "compare"
     run_id: str | None = None
-    """A random id, made at the start: each sample has it too. None: an older vtax made the run."""
+    """Random; each sample has it too."""
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
-    """`budget`: time was up; `interrupted`: Ctrl-C or SIGTERM. A run whose writer was killed stays
-    `running`; readers treat it as cut short."""
+    """`budget`: time was up; `interrupted`: Ctrl-C or SIGTERM."""
     workload: str
-    """The workload's name."""
+    """Its name."""
     workload_parameters: dict[str, Any]
-    """The workload's options."""
+    """Its options."""
     environment_variables: dict[str, str] = Field(default_factory=dict)
-    """Variables that the workload saw and that change a result."""
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)
-    """Variables that change a result and that vtax took away (--keep-env keeps them)."""
+    """Variables that change a result: seen by the workload; taken away by vtax."""
     inputs: tuple[str, ...] = ()
-    """What the command did not get of what the user gave, and what guests saw of a home, in
-    sentences."""
+    """What the command did not get of the user's, and what guests saw of a home."""
     repetitions: int
-    """Rounds with one run of each environment; with `until_percent` the first rounds."""
+    """Rounds; with `until_percent` the first."""
     until_percent: float | None = None
-    """The half width of intervals at which the run was to end; None: no such aim."""
+    """The half width of intervals that was to end the run."""
     reboot: Literal["each", "never"]
-    """Whether each repetition had a start of the machine of its own."""
+    """Whether each repetition had its own start of the machine."""
     budget_s: float | None
-    """The time that the run was to take at most; None: no limit."""
+    """The most time for the run."""
     margin_percent: float
     """The largest difference that does not matter."""
     clock: Clock = "wall"
-    """The clock whose time of the whole program leads."""
+    """The clock that leads."""
     seed: int
-    """The seed of the random order and of the bootstrap."""
+    """For order and bootstrap."""
     workdir: str | None = None
     """Where command lines ran; None: in the folder of their results."""
     expected_metrics: tuple[tuple[str, str, Better], ...] = ()
-    """(name, unit, better) of what each repetition should give, in display order."""
+    """(name, unit, better) of each repetition's metrics, in display order."""
     better_from: dict[str, BetterFrom] = Field(default_factory=dict)
-    """The source of each metric's direction (docs/statistics.md); empty in runs that an older vtax
-    made."""
+    """Where the metrics' directions are from (docs/statistics.md)."""
     readings: tuple[MetricReading, ...] = ()
     """How the metrics of --metric were found."""
     order: tuple[tuple[str, int], ...]
-    """(environment label, repetition) in the planned order; with `until_percent` it grows round by
-    round."""
+    """(environment label, repetition) as planned."""
     environments: tuple[EnvironmentRecord, ...]
     """Each machine."""
     audit_before: tuple[AuditCard, ...] = ()
     audit_after: tuple[AuditCard, ...] = ()
-    """The cards of `--audit`, one for each environment but the A/A control, by its label."""
+    """The cards of `--audit`, by label."""
     failures: tuple[Failure, ...] = ()
     """Each repetition without samples."""
 
@@ -326,8 +309,8 @@ class RecordingRecord(VerbRecord):
     state: Literal["running", "complete", "interrupted", "failed"] = "running"
     """As of `compare`."""
     argv: tuple[str, ...]
-    """The workload's command line; empty: the recording is of what ran anyway."""
+    """The workload's command line, or none."""
     recording: dict[str, Any]
-    """The options that were given, by name."""
+    """The options given, by name."""
     machine: MachineRecord
-    """The machine that was recorded."""
+    """What was recorded."""

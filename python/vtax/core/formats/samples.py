@@ -18,40 +18,40 @@ MAX_BYTES = 1 << 30
 
 _ROWS = TypeAdapter(list[Sample])
 _TYPES = {"Finite": polars.Float64, "Count": polars.Int64}
-_AGENT = "vtax-agent in the machine"
-_VTAX = "vtax on the host"
+_AGENT = "agent (machine)"
+_VTAX = "vtax (host)"
 _COLUMNS = {
-    "environment": ("label of the environment, the key into run.json", _VTAX),
-    "workload": ("name of the workload", _VTAX),
-    "metric": ("name of the metric", "the workload"),
+    "environment": ("its label, the key into run.json", _VTAX),
+    "workload": ("its name", _VTAX),
+    "metric": ("its name", "the workload"),
     "unit": ("unit of value", "the workload"),
-    "better": ("which direction is better: higher or lower", "the workload"),
+    "better": ("the better direction", "the workload"),
     "value": ("the metric's value in unit", "the workload"),
-    "repetition": ("number within the environment, from 0; warm-ups are not here", _VTAX),
-    "boot": ("which start of the machine, from 0", _VTAX),
-    "position": ("position in the order in which repetitions ran, from 0", _VTAX),
+    "repetition": ("from 0 within the environment, without warm-ups", _VTAX),
+    "boot": ("start of the machine, from 0", _VTAX),
+    "position": ("place in the order of running, from 0", _VTAX),
     "wall_s": (
-        "seconds, the machine's CLOCK_MONOTONIC around the command; host_wall_s where it lacks "
-        "more than 1 % and 20 ms of that (told_wall_s)",
+        "seconds around the command, the machine's CLOCK_MONOTONIC; host_wall_s where it lacks "
+        "more than 1 % and 20 ms of that",
         _AGENT,
     ),
-    "cpu_s": ("seconds of user and system time, wait4 in the machine", _AGENT),
-    "steal_s": ("seconds, /proc/stat of the CPUs used; null: no steal clock", _AGENT),
+    "cpu_s": ("seconds of user and system time, wait4", _AGENT),
+    "steal_s": ("seconds, /proc/stat of the CPUs used", _AGENT),
     "host_wall_s": (
-        "seconds, the host's CLOCK_MONOTONIC from where the agent says that the command begins to "
-        "where it says that it has ended",
+        "seconds, the host's CLOCK_MONOTONIC between the agent's messages that the command begins "
+        "and has ended",
         _VTAX,
     ),
-    "max_rss_bytes": ("largest resident set of one process, wait4", _AGENT),
+    "max_rss_bytes": ("largest resident set of a process, wait4", _AGENT),
     "minor_faults": ("page faults without I/O, wait4", _AGENT),
     "major_faults": ("page faults with I/O, wait4", _AGENT),
     "voluntary_switches": ("context switches by waiting, wait4", _AGENT),
     "involuntary_switches": ("context switches by preemption, wait4", _AGENT),
-    "tsc_ticks": ("ticks of the time stamp counter around the command; null: none", _AGENT),
-    "round": ("round of the campaign, from 0; null: an older vtax made it", _VTAX),
-    "ran_s": ("seconds that the kernel behind the metric ran; null: not known", "the workload"),
-    "audit": ("worse verdict of the audits before and after; null: not audited", _VTAX),
-    "run_id": ("run_id of run.json, the same in every row; null: an older vtax made it", _VTAX),
+    "tsc_ticks": ("time stamp counter around the command", _AGENT),
+    "round": ("round of the campaign, from 0", _VTAX),
+    "ran_s": ("seconds that the kernel behind the metric ran", "the workload"),
+    "audit": ("worse verdict of the audits before and after", _VTAX),
+    "run_id": ("run_id of run.json", _VTAX),
     "told_wall_s": (
         "seconds that the machine said where wall_s is the host's; null: wall_s is what it said",
         _AGENT,

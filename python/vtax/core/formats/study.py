@@ -13,15 +13,12 @@ class ClaimRecord(Strict):
     """A claim of a paper, judged."""
 
     name: str
-    """Short and stable."""
     section: str
-    """Where the paper says it."""
     statement: str
-    """What the paper says."""
     stated: str = Field(alias="seed")  # the key in the file is older than this name
-    """The paper's value, in its words."""
     ours: str
-    """The value that was found."""
+    """A short, stable name; where the paper says it; what it says; its value; the value that was
+    found."""
     verdict: Literal["holds", "does not hold", "cannot be judged"]
     """The verdict on the claim."""
     reason: str
@@ -41,19 +38,17 @@ class TableRecord(Strict):
     headings: tuple[str, ...]
     """One for each column."""
     rows: tuple[tuple[str, ...], ...]
-    """The texts of the cells."""
+    """The cells."""
 
 
 class FigureRecord(Strict):
     """A figure of a paper; what is drawn is in the report and the Parquet files."""
 
     number: str
-    """As in the paper."""
     title: str
     caption: str
-    """What stands above and below it."""
     paper: str = Field(alias="seed")
-    """What the paper says about the figure."""
+    """The paper's number; what stands above and below; what the paper says about it."""
 
 
 class StudyRecord(Kept):
@@ -62,17 +57,14 @@ class StudyRecord(Kept):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     verb: Literal["study"] = "study"
     study: str
-    """The study's name."""
     paper: str
-    """Which paper."""
     vtax_version: str
-    """The version of vtax."""
     written_utc: str
-    """ISO time."""
+    """The study's name, its paper, the version of vtax, and an ISO time."""
     setup: dict[str, str]
     """How it was made."""
     cautions: tuple[str, ...]
-    """What a reader must know before believing any of it."""
+    """What a reader must know first."""
     claims: tuple[ClaimRecord, ...]
     """Each claim of the paper."""
     tables: tuple[TableRecord, ...]

@@ -11,11 +11,9 @@ class FailedPoint(Strict):
     """A point of a sweep without a result."""
 
     point: str
-    """Its key."""
     label: str
-    """Its values, in words."""
     error: str
-    """Why."""
+    """Its key; its values, in words; why."""
 
 
 class SweepRecord(Kept):
@@ -24,20 +22,16 @@ class SweepRecord(Kept):
     schema_version: Literal[1] = 1
     verb: Literal["paging sweep"] = "paging sweep"
     vtax: str
-    """The version of vtax: points of two versions do not belong in one table, and `--resume`
-    refuses another one."""
+    """The version of vtax; `--resume` refuses another."""
     state: Literal["running", "complete", "interrupted", "failed"]
     """As of `compare`."""
     command_line: tuple[str, ...]
-    """As the user typed it."""
+    """As typed."""
     started: str
-    """ISO time of the start."""
     written: str
-    """ISO time of this file."""
     name: str
-    """The design's name."""
     study: str
-    """The design, a TOML text."""
+    """ISO times of the start and of this file; the design's name; the design in TOML."""
     axes: dict[str, tuple[Scalar, ...]]
     """The values of each column."""
     modes: tuple[str, ...]
@@ -45,19 +39,18 @@ class SweepRecord(Kept):
     seed: Scalar | None
     """None: the simulation's own seed."""
     machines: dict[str, dict[str, Any]]
-    """The description of each machine, by name."""
+    """Each machine's description, by name."""
     traces: dict[str, str]
     """The digest of each trace's content, by path."""
     points: Count
     finished: Count
-    """The number of points of the design, and of those that are done."""
+    """Points of the design, and those that are done."""
     failed: tuple[FailedPoint, ...]
     """Each point without a result."""
     scheduler: str | None
-    """The address of the Dask cluster; None: local workers."""
+    """The address of the Dask cluster."""
     workers: int | None
-    """The number of local workers; None: a cluster."""
+    """The number of local workers."""
     versions: dict[str, str]
-    """The versions of Python and the libraries."""
     columns: dict[str, str]
-    """The meaning of the columns of `sweep.parquet`."""
+    """The versions of Python and libraries; the meaning of the columns of `sweep.parquet`."""
