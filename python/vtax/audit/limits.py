@@ -1,4 +1,4 @@
-"""The thresholds of an audit's checks, each with its reason; docs/audit.md has the same table."""
+"""The thresholds of an audit's checks, each with its reason; docs/audit.md has the thresholds."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Files(Capability):
     """Access to files of any path in the machine, besides the folder of a command."""
 
     name: ClassVar[str] = "files"
-    about: ClassVar[str] = "files can be pushed into the machine and pulled out of it"
+    about: ClassVar[str] = "files can be pushed in and pulled out"
 
     push: Callable[[str, bytes], None]
     """Write a file, replacing an existing one."""
@@ -86,7 +86,7 @@ class RecordOutside(Capability):
     """A recorder outside of the machine counts what the machine does."""
 
     name: ClassVar[str] = "record-outside"
-    about: ClassVar[str] = "a recorder outside of the machine counts its events"
+    about: ClassVar[str] = "a recorder outside of it counts its events"
 
     target: Mapping[str, Any]
     """What to record, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
@@ -101,7 +101,7 @@ class RecordInside(Capability):
     """A recorder in the machine counts what its kernel and its CPU show inside."""
 
     name: ClassVar[str] = "record-inside"
-    about: ClassVar[str] = "a recorder inside the machine counts its events"
+    about: ClassVar[str] = "a recorder inside it counts its events"
 
     program: Callable[[], str]
     """Path of vtax-host in the machine; copies it there if need be."""
@@ -191,7 +191,7 @@ class Link(Capability):
     """A link of the machine's own, shaped to a rate, with a place for clients at its other end."""
 
     name: ClassVar[str] = "link"
-    about: ClassVar[str] = "it has a network link to this host, shaped to a stated rate"
+    about: ClassVar[str] = "it has a link to this host, shaped to a stated rate"
 
     kind: LinkKind
     rate_bits: int

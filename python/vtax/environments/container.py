@@ -122,12 +122,12 @@ class Container(HostTree, link.Linked):
     keys: ClassVar[Mapping[str, str]] = {
         "engine": "podman or docker (default: podman)",
         "runtime": "runc or crun (default: the engine's; runc where crun cannot run)",
-        "image": "an image that is on this machine (default: none, the host's tree)",
+        "image": "an image on this machine (default: none, the host's tree)",
         "cpus": "number of CPUs (default: all)",
         "mem": "memory limit, swap included (default: none)",
         **host_swap.KEYS,
         "network": "yes or no: the engine's network (default: no)",
-        **link.keys(tuple(LINKS)),
+        **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
         "container",

@@ -96,9 +96,9 @@ class Gvisor(HostTree, link.Linked):
     keys: ClassVar[Mapping[str, str]] = {
         "platform": "systrap, ptrace or kvm (default: systrap where runsc has it, else ptrace)",
         "cpus": "number of CPUs (default: all)",
-        "mem": "memory limit (default: none)",
+        "mem": "memory limit, swap included (default: none)",
         **host_swap.KEYS,
-        **link.keys(tuple(LINKS)),
+        **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
         "gvisor",

@@ -22,7 +22,7 @@ from vtax.environments.base import one_of
 
 KINDS = ("file", "zram")
 KEYS = {
-    "swap": "what may be swapped out beside mem=, to a file made for it (default: none; root)",
+    "swap": "what may be swapped out beside mem= (default: none; root)",
     "swap-in": "file, or zram: compressed memory (default: file)",
 }
 """Keys of the environments that have such swap space."""

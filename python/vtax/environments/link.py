@@ -40,6 +40,11 @@ from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH
 
 USUAL_RATE = "1G"
+KEYS = {
+    "net": "kind of the link to this host (default: none; root)",
+    "rate": f"bits per second of the link (default: {USUAL_RATE})",
+}
+"""Keys of the environments that have such links."""
 SLOWEST_BITS, FASTEST_BITS = 1_000_000, 100_000_000_000
 LATENCY = "20ms"
 """How long a packet may wait for tokens before it is dropped."""
@@ -97,14 +102,6 @@ class Linked(ProcessEnvironment):
 
     def own_network(self) -> Network | None:
         return Network(self.link) if self.link else None
-
-
-def keys(kinds: Sequence[LinkKind]) -> Mapping[str, str]:
-    """The keys of an environment that has such links, with their help."""
-    return {
-        "net": f"{' or '.join(kinds)}: a network link to this host (default: none; needs root)",
-        "rate": f"of the link, bits per second, e.g. 500M (default: {USUAL_RATE})",
-    }
 
 
 def wanted(

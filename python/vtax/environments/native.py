@@ -72,10 +72,10 @@ class Native(ProcessEnvironment):
 
     name: ClassVar[str] = "native"
     keys: ClassVar[Mapping[str, str]] = {
-        "cpus": "number of CPUs to run on (default: all)",
-        "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "cpus": "number of CPUs (default: all)",
+        "mem": "memory limit, swap included (default: none)",
         **host_swap.KEYS,
-        "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
     }
     examples: ClassVar[Sequence[str]] = (
         "native",

@@ -73,9 +73,9 @@ class Qemu(HostTree, link.Linked):
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
-        "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
-        "page": "on: memory shared with the host, for the guest's counters (default: off)",
-        **link.keys(tuple(LINKS)),
+        "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
+        "page": "on: memory shared with the host for counters (default: off)",
+        **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
         "qemu",

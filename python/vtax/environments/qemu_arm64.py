@@ -85,8 +85,7 @@ class QemuArm64(ProcessEnvironment):
 
     name: ClassVar[str] = "qemu-arm64"
     keys: ClassVar[Mapping[str, str]] = {
-        "icount": "each instruction takes 2^N ns of the emulated clock; off: no instruction "
-        "counter (default: 1)",
+        "icount": "each instruction takes 2^N ns; off: no instruction counter (default: 1)",
         "mem": "memory (default: 1G)",
     }
     examples: ClassVar[Sequence[str]] = ("qemu-arm64", "qemu-arm64:icount=0,mem=512M")

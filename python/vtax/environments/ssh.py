@@ -106,11 +106,11 @@ class Ssh(ProcessEnvironment):
     name: ClassVar[str] = "ssh"
     keys: ClassVar[Mapping[str, str]] = {
         "host": "[user@]host[:port]; stands first, without host=",
-        "cpus": "number of its CPUs to run on (default: all)",
-        "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "cpus": "number of CPUs (default: all)",
+        "mem": "memory limit, swap included (default: none)",
         **host_swap.KEYS,
-        "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
-        "dir": "folder there in which vtax makes its own (default: /tmp)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
+        "dir": "folder there for vtax's files (default: /tmp)",
         "config": "ssh's configuration file (default: the user's)",
     }
     target_key: ClassVar[str] = "host"

@@ -84,7 +84,7 @@ class UserModeLinux(HostTree, link.Linked):
     keys: ClassVar[Mapping[str, str]] = {
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
-        **link.keys(tuple(LINKS)),
+        **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
         "uml",

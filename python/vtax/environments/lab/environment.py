@@ -55,14 +55,13 @@ class Lab(LabConfiguration):
     keys: ClassVar[Mapping[str, str]] = {
         "npt": "1: nested paging, 0: shadow paging (default: 1)",
         "mem": "memory of the emulated host (default: 1280M and its guests')",
-        "smp": "CPUs of the emulated host (default: 1)",
-        "guest": "host: the host's own files; builtin: vtax-agent and busybox; or the path of a "
-        "disk image or initramfs (default: host)",
+        "smp": "number of CPUs (default: 1)",
+        "guest": "host, builtin, or the path of a disk image or initramfs (default: host)",
         "guest_mem": "memory of each nested guest (default: 256M)",
         "guest_smp": "CPUs of each nested guest (default: 1)",
         "guests": "number of nested guests (default: 1)",
         "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
-        "kernel": "path of a vmlinuz-RELEASE with KVM (default: found in /boot or fetched)",
+        "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "snapshot": "off: boot each time (default: on)",
     }
     examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
