@@ -9,7 +9,7 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{
-    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, traced, tune,
+    check_fp, clocks, counters, guest, init, memory, prices, probe, run, serve, swap, traced, tune,
 };
 use vtax_sys::cgroup::sweep::sweep;
 use vtax_sys::confine::Limits;
@@ -33,6 +33,7 @@ Examples:
   vtax-agent facts --pretty
   vtax-agent run --timeout 60 --cpus 0 --stdout out.txt -- make test
   vtax-agent probe l1 fma
+  vtax-agent prices --only stat,open,fork
   vtax-agent tune --export blas.toml
   vtax-agent stream --bytes 268435456
   vtax-agent serve --channel fd:3 --cpus 0,1 --memory 1073741824
@@ -44,6 +45,7 @@ enum Subcommands {
     Facts(FactsArguments),
     Clocks(ClocksArguments),
     Probe(probe::cli::ProbeArguments),
+    Prices(prices::cli::PricesArguments),
     Tune(tune::cli::TuneArguments),
     Run(RunArguments),
     Stream(StreamArguments),
@@ -332,6 +334,7 @@ impl Arguments {
             }
             Subcommands::Clocks(arguments) => output::json(&clocks::measure(arguments.seconds)),
             Subcommands::Probe(arguments) => arguments.carry_out(),
+            Subcommands::Prices(arguments) => arguments.carry_out(),
             Subcommands::Tune(arguments) => arguments.carry_out(),
             Subcommands::Run(arguments) => output::json(&run::run(arguments.into())?),
             Subcommands::Stream(arguments) => output::json(&stream::measure(

@@ -1,8 +1,8 @@
 //! What runs inside a machine under measurement.
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
-//! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), tunes matrix kernels
-//! on it ([`tune`]), runs commands and measures them ([`run`]), runs its own workloads
+//! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), times what operations
+//! cost on it ([`prices`]), tunes matrix kernels on it ([`tune`]), runs commands and measures them ([`run`]), runs its own workloads
 //! ([`workload`]), answers requests on a channel ([`serve`]) and is the first process of a guest
 //! ([`init`]). `PROTOCOL.md` is the contract of the last two.
 
@@ -19,6 +19,7 @@ pub mod init;
 pub mod launch;
 pub mod memory;
 pub mod parts;
+pub mod prices;
 pub mod probe;
 pub mod request;
 pub mod root;

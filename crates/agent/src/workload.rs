@@ -202,7 +202,7 @@ fn run(name: &str, bound: Option<Bound>, parameters: &Parameters) -> Result<Repo
     workloads::run(workload, parameters, bound, &context)
 }
 
-fn this_program() -> Program {
+pub(crate) fn this_program() -> Program {
     let words = ["vtax-agent", "workload", NOOP];
     Program {
         path: c"/proc/self/exe".into(),

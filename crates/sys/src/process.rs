@@ -15,6 +15,8 @@ const MADE_BY_KVM: &str = "anon_inode:kvm-";
 pub struct Stat {
     /// The process has ended and nobody has reaped it.
     pub zombie: bool,
+    /// The process waits for something, and a signal would wake it.
+    pub sleeping: bool,
     /// The process number of its parent.
     pub parent: i32,
     /// Start time, in clock ticks since boot (field 22).
@@ -80,6 +82,7 @@ impl Tree {
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Stat {
             zombie: field(3)? == "Z",
+            sleeping: field(3)? == "S",
             parent: field(4)?.parse().ok()?,
             start_ticks: field(22).and_then(|text| text.parse().ok()),
             guest_ticks: field(43).and_then(|text| text.parse().ok()),

@@ -21,7 +21,7 @@ mod workloads;
 
 pub use bound::Bound;
 pub use job::Context;
-pub use meter::Usage;
+pub use meter::{Meter, Usage};
 pub use options::{Kind, OptionSpec, Parameters, Value};
 pub use report::{Report, run};
 pub use vtax_sys::calls::children::Program;

@@ -16,6 +16,8 @@ pub struct Usage {
     pub system: Duration,
     /// Page faults without I/O.
     pub minor_faults: u64,
+    /// Context switches because a thread waited.
+    pub voluntary_switches: u64,
 }
 
 /// Measures from its start to its stop.
@@ -42,6 +44,9 @@ impl Meter {
             user: after.user.saturating_sub(self.before.user),
             system: after.system.saturating_sub(self.before.system),
             minor_faults: after.minor_faults.saturating_sub(self.before.minor_faults),
+            voluntary_switches: after
+                .voluntary_switches
+                .saturating_sub(self.before.voluntary_switches),
         }
     }
 }
@@ -56,11 +61,13 @@ fn used() -> Usage {
 }
 
 fn add(sum: Usage, part: &Resources) -> Usage {
+    let count = |number| u64::try_from(number).unwrap_or(0);
     Usage {
         wall: sum.wall,
         user: sum.user + duration(part.user_time()),
         system: sum.system + duration(part.system_time()),
-        minor_faults: sum.minor_faults + u64::try_from(part.minor_page_faults()).unwrap_or(0),
+        minor_faults: sum.minor_faults + count(part.minor_page_faults()),
+        voluntary_switches: sum.voluntary_switches + count(part.voluntary_context_switches()),
     }
 }
 

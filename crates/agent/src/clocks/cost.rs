@@ -19,44 +19,103 @@ const LARGEST_BATCH: u32 = 1 << 20;
 /// An interruption can lengthen one batch, but hardly three.
 const TRIALS: usize = 3;
 const FEWEST: usize = 5;
-const FEWEST_BATCHES: u64 = FEWEST as u64;
 const MOST_BATCHES: usize = 2_000;
+
+/// When a batch is long enough, and how many batches there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The size of the first batch.
+    smallest: u32,
+    /// As many batches take more than the usual time, if need be.
+    fewest: usize,
+    enough_ns: u64,
+    limits: Limits,
+}
+
+impl Rules {
+    /// Batches of at least `shortest_ns`. `timer_step_ns` is the smallest step of
+    /// `CLOCK_MONOTONIC`, which times them; the error says that it is too coarse for the time.
+    pub fn new(
+        (smallest, fewest): (u32, usize),
+        (shortest_ns, timer_step_ns): (u64, u64),
+        limits: Limits,
+    ) -> Result<Self, String> {
+        let enough_ns = shortest_ns.max(TIMER_STEPS.saturating_mul(timer_step_ns));
+        if enough_ns.saturating_mul(fewest as u64) > nanoseconds(limits.usual) {
+            return Err(format!(
+                "CLOCK_MONOTONIC has steps of {timer_step_ns} ns: too coarse to time calls"
+            ));
+        }
+        Ok(Self {
+            smallest,
+            fewest,
+            enough_ns,
+            limits,
+        })
+    }
+}
+
+/// Timed batches.
+#[derive(Debug)]
+pub struct Sample<T> {
+    /// Nanoseconds of each batch, with what else was seen of it.
+    pub batches: Vec<(u64, T)>,
+    /// The size of each batch.
+    pub size: u32,
+}
+
+/// Time batches, which double until they are long enough, for the usual time.
+///
+/// `batch` does work of a size, and returns what it took. A first batch that takes all the time is
+/// the only one. Fails where a batch fails.
+pub fn sample<T, E>(
+    mut batch: impl FnMut(u32) -> Result<(u64, T), E>,
+    rules: &Rules,
+) -> Result<Sample<T>, E> {
+    let begin = monotonic_ns();
+    let passed = || monotonic_ns().saturating_sub(begin);
+    let (usual_ns, longest_ns) = (
+        nanoseconds(rules.limits.usual),
+        nanoseconds(rules.limits.longest),
+    );
+    let mut size = rules.smallest;
+    let mut batches = Vec::new();
+    while passed() < longest_ns
+        && (batches.len() < rules.fewest || passed() < usual_ns)
+        && batches.len() < MOST_BATCHES
+    {
+        let one = batch(size)?;
+        if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH {
+            batches.clear();
+            size *= 2;
+        } else {
+            batches.push(one);
+        }
+    }
+    Ok(Sample { batches, size })
+}
 
 /// The cost of one reading in nanoseconds, from the means of batches of readings.
 ///
-/// `timer_step_ns` is the smallest step of `CLOCK_MONOTONIC`, which times the batches. The error is
-/// the reason why there is no answer.
+/// `timer_step_ns` is the smallest step of `CLOCK_MONOTONIC`. The error is the reason why there is
+/// no answer.
 pub fn measure<T>(
     read: impl Fn() -> T,
     timer_step_ns: u64,
     limits: Limits,
 ) -> Result<Distribution, String> {
-    let usual_ns = nanoseconds(limits.usual);
-    let enough_ns = SHORTEST_BATCH_NS.max(TIMER_STEPS.saturating_mul(timer_step_ns));
-    if enough_ns.saturating_mul(FEWEST_BATCHES) > usual_ns {
-        return Err(format!(
-            "CLOCK_MONOTONIC has steps of {timer_step_ns} ns: too coarse to time calls"
-        ));
-    }
-    let begin = monotonic_ns();
-    let passed = || monotonic_ns().saturating_sub(begin);
-    let in_time = || passed() < nanoseconds(limits.longest);
-    let mut size = SMALLEST_BATCH;
-    let too_short = |size| (0..TRIALS).any(|_| batch_ns(&read, size) < enough_ns);
-    while in_time() && size < LARGEST_BATCH && too_short(size) {
-        size *= 2;
-    }
-    let mut means = Vec::new();
-    while in_time() && (means.len() < FEWEST || passed() < usual_ns) && means.len() < MOST_BATCHES {
-        means.push(mean(batch_ns(&read, size), size));
-    }
+    let lengths = (SHORTEST_BATCH_NS, timer_step_ns);
+    let rules = Rules::new((SMALLEST_BATCH, FEWEST), lengths, limits)?;
+    let timed = |size| Ok::<_, String>((batch_ns(&read, size), ()));
+    let Sample { batches, size } = sample(timed, &rules)?;
     let few = format!(
         "in {} ms only {} batches of {size}",
         limits.longest.as_millis(),
-        means.len()
+        batches.len()
     );
-    let enough = (means.len() >= FEWEST).then_some(means);
-    enough.and_then(Distribution::of).ok_or(few)
+    let means = batches.iter().map(|(ns, ())| mean(*ns, size)).collect();
+    let enough = batches.len() >= FEWEST;
+    enough.then(|| Distribution::of(means)).flatten().ok_or(few)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -110,6 +169,6 @@ mod tests {
         };
         let slow = || std::thread::sleep(Duration::from_millis(1));
         let reason = measure(slow, 1, limits).unwrap_err();
-        assert!(reason.contains("only 0 batches of 64"), "{reason}");
+        assert!(reason.contains("only 1 batches of 64"), "{reason}");
     }
 }

@@ -6,8 +6,14 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
     pub min: f64,
+    /// A quarter of the sample is at most this.
+    #[serde(skip)]
+    pub p25: f64,
     /// Half of the sample is at most this.
     pub median: f64,
+    /// Three quarters of the sample are at most this.
+    #[serde(skip)]
+    pub p75: f64,
     /// 90 % of the sample are at most this.
     pub p90: f64,
     /// 99 % of the sample are at most this.
@@ -24,7 +30,9 @@ impl Distribution {
         let at = |percent: usize| sample.get((n * percent).div_ceil(100).max(1) - 1).copied();
         Some(Self {
             min: at(0)?,
+            p25: at(25)?,
             median: at(50)?,
+            p75: at(75)?,
             p90: at(90)?,
             p99: at(99)?,
             max: at(100)?,
@@ -44,7 +52,9 @@ mod tests {
         let found = Distribution::of((1..=100).rev().map(f64::from).collect());
         let expected = Distribution {
             min: 1.0,
+            p25: 25.0,
             median: 50.0,
+            p75: 75.0,
             p90: 90.0,
             p99: 99.0,
             max: 100.0,
@@ -60,7 +70,8 @@ mod tests {
             sample in prop::collection::vec(-1e9..1e9, 1..300)
         ) {
             let found = Distribution::of(sample.clone()).unwrap();
-            for (value, percent) in [(found.median, 50), (found.p90, 90), (found.p99, 99)] {
+            let quarters = [(found.p25, 25), (found.median, 50), (found.p75, 75)];
+            for (value, percent) in quarters.into_iter().chain([(found.p90, 90), (found.p99, 99)]) {
                 let below = sample.iter().filter(|other| **other < value).count();
                 let not_above = sample.iter().filter(|other| **other <= value).count();
                 prop_assert!(not_above * 100 >= sample.len() * percent);

@@ -4,10 +4,10 @@
 //! one. A field that is null has its reason beside it, in `reasons`; nothing is guessed.
 //! docs/audit.md describes the fields. Each part is bounded in time.
 
-mod cost;
-mod distribution;
+pub(crate) mod cost;
+pub(crate) mod distribution;
 mod histogram;
-mod limits;
+pub(crate) mod limits;
 pub mod moment;
 mod noise;
 mod path;

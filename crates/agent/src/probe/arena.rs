@@ -1,5 +1,7 @@
 //! Memory to measure in, with a known page size.
 
+use std::hint::black_box;
+
 use vtax_sys::calls::memory::{PAGE_BYTES, Region};
 use vtax_sys::tree::Tree;
 
@@ -8,6 +10,7 @@ use crate::probe::shuffle::shuffle;
 /// The size of a huge page, on x86-64 and on arm64 with 4 KiB pages.
 pub const HUGE_BYTES: usize = 2 << 20;
 const WORD_BYTES: usize = 8;
+pub const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
@@ -49,16 +52,17 @@ impl Arena {
     /// Small pages are touched in a random order, so that neighbours are not neighbours in physical
     /// memory too: some processors hold such pages in one entry of the TLB (Zen: up to four).
     fn touch(&mut self, pages: Pages) {
-        const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
         let count = u32::try_from(self.words / PAGE_WORDS).unwrap_or(u32::MAX);
         let mut order: Vec<u32> = (0..count).collect();
         if pages == Pages::Small {
             shuffle(&mut order);
         }
-        let words = self.words_mut();
-        for page in order {
-            words[page as usize * PAGE_WORDS] = 1;
-        }
+        touch_pages(self.words_mut(), &order);
+    }
+
+    /// Give all pages back; the error is the kernel's reason.
+    pub fn drop_pages(&mut self) -> Result<(), nix::errno::Errno> {
+        self.region.drop_pages()
     }
 
     pub fn words(&self) -> &[u64] {
@@ -78,6 +82,14 @@ impl Arena {
         let all = u32::try_from(self.words * WORD_BYTES / 1024).unwrap_or(u32::MAX);
         Ok((f64::from(huge) / f64::from(all.max(1))).min(1.0))
     }
+}
+
+/// Write to the pages with these numbers, in this order.
+pub fn touch_pages(words: &mut [u64], pages: &[u32]) {
+    for page in pages {
+        words[*page as usize * PAGE_WORDS] = 1;
+    }
+    black_box(words);
 }
 
 /// `AnonHugePages` of the mapping that holds an address, from the text of `/proc/PID/smaps`.

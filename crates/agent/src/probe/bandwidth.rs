@@ -33,7 +33,7 @@ pub fn absent(reason: &str) -> Vec<Quantity> {
         .to_vec()
 }
 
-fn read(words: &[u64]) {
+pub fn read(words: &[u64]) {
     let all = words.iter().fold(0, |all, word| all ^ word);
     black_box(all);
 }

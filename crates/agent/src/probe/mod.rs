@@ -4,23 +4,23 @@
 //! a quantity that could not be measured is null with a reason. docs/tune.md describes the
 //! quantities. Each stage has a part of the time, and ends when that part is over.
 
-mod arena;
+pub(crate) mod arena;
 mod associativity;
-mod bandwidth;
+pub(crate) mod bandwidth;
 mod caches;
 mod claims;
 pub mod cli;
 mod curve;
 mod edges;
 mod floating;
-mod meter;
+pub(crate) mod meter;
 pub(crate) mod quantity;
-mod registers;
-mod shuffle;
+pub(crate) mod registers;
+pub(crate) mod shuffle;
 mod stages;
 mod table;
 mod tlb;
-mod unsafe_cycle;
+pub(crate) mod unsafe_cycle;
 
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,15 @@ impl Mapping {
         })
     }
 
+    /// Tell the kernel that words are read in no order.
+    ///
+    /// Fails with the errno of the system call.
+    pub fn advise_random(&self) -> Result<(), Errno> {
+        let advice = MmapAdvise::MADV_RANDOM;
+        // SAFETY: the mapping is ours, and the advice changes no byte of it.
+        unsafe { madvise(self.start.cast(), self.words * 8, advice) }
+    }
+
     /// Read a word; 0 beyond the end.
     pub fn load(&self, word: usize, order: Ordering) -> u64 {
         self.word(word).map_or(0, |word| word.load(order))
@@ -101,7 +110,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: the same, from several threads at once.
 unsafe impl Sync for Mapping {}
 
-/// Fresh private memory of whole pages, as 64-bit words.
+const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
+
+/// Private memory of whole pages, fresh or of a file, as 64-bit words.
 #[derive(Debug)]
 pub struct Region {
     address: NonNull<c_void>,
@@ -119,9 +130,19 @@ impl Region {
     pub fn map(pages: usize) -> Result<Self, Errno> {
         let bytes = pages.checked_mul(PAGE_BYTES).and_then(NonZeroUsize::new);
         let bytes = bytes.ok_or(Errno::EINVAL)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: without a wanted address no existing mapping is replaced.
-        let address = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) }?;
+        let address = unsafe { mmap_anonymous(None, bytes, READ_WRITE, MapFlags::MAP_PRIVATE) }?;
+        Ok(Self { address, bytes })
+    }
+
+    /// Map the first pages of a file, which must have them; a page that is written becomes a copy.
+    ///
+    /// Nobody else may change the file meanwhile. Fails with the errno of the system call.
+    pub fn map_private(file: impl AsFd, pages: usize) -> Result<Self, Errno> {
+        let bytes = pages.checked_mul(PAGE_BYTES).and_then(NonZeroUsize::new);
+        let bytes = bytes.ok_or(Errno::EINVAL)?;
+        // SAFETY: as for `map`; the caller keeps the file as it is.
+        let address = unsafe { mmap(None, bytes, READ_WRITE, MapFlags::MAP_PRIVATE, file, 0) }?;
         Ok(Self { address, bytes })
     }
 
@@ -155,7 +176,7 @@ impl Region {
     pub fn read_only<T>(self, look: impl FnOnce(&[u64]) -> T) -> Result<(Self, T), Errno> {
         self.protect(ProtFlags::PROT_READ)?;
         let seen = look(self.words());
-        self.protect(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        self.protect(READ_WRITE)?;
         Ok((self, seen))
     }
 

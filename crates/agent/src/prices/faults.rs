@@ -1,0 +1,204 @@
+//! Mappings, and the first touch of their pages.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use vtax_sys::calls::memory::{Mapping, PAGE_BYTES, Region};
+
+use crate::prices::calls_unsafe::{heap_end, move_heap_end};
+use crate::prices::measure::{Bench, Price};
+use crate::prices::processes::Companion;
+use crate::prices::{Operation, operation};
+use crate::probe::arena::{Arena, HUGE_BYTES, PAGE_WORDS, Pages, touch_pages};
+use crate::probe::shuffle::shuffle;
+
+/// 64 KiB: the kernel maps so many pages of a file at one fault, where they are cached.
+const FEW: u32 = 16;
+/// 4 MiB.
+const MANY: u32 = 1024;
+/// Mappings that exist at a time.
+const GROUP: u64 = 16;
+/// 16 MiB, for huge pages.
+const HUGE_MANY: u32 = 4096;
+
+pub const TABLE: &[Operation] = &[
+    operation("mmap", "anonymous 64 KiB", 1.0, |bench| {
+        bench.making(GROUP, || Ok(Region::map(FEW as usize)?))
+    })
+    .of(64 << 10),
+    operation("mmap", "file of 64 KiB", 1.0, |bench| {
+        let file = pages_of_file(bench, FEW)?;
+        bench.making(GROUP, || Ok(map_file(&file, FEW)?))
+    })
+    .of(64 << 10),
+    operation("munmap", "anonymous 64 KiB", 1.0, |bench| {
+        let prepare = |(): &mut ()| (0..GROUP).map(|_| Ok(Region::map(FEW as usize)?)).collect();
+        bench.staged(GROUP, (), prepare, |(), regions: &mut Vec<Region>| {
+            regions.clear();
+            Ok(())
+        })
+    })
+    .of(64 << 10),
+    operation(
+        "mprotect",
+        "one page, to read-only and back",
+        1.0,
+        |bench| {
+            let mut page = Some(written(1)?);
+            bench.groups(2, || {
+                if let Some(old) = page.take() {
+                    page = Some(old.read_only(|_| ())?.0);
+                }
+                Ok(())
+            })
+        },
+    ),
+    operation("brk", "not moved", 1.0, |bench| bench.always(heap_end)),
+    operation("brk", "one page, up and back", 1.0, |bench| {
+        bench.measure(|watch, count| {
+            // It moves when memory is allocated for the batches.
+            let (end, pairs) = (heap_end(), count.div_ceil(2));
+            let both = || move_heap_end(end, PAGE_BYTES as u64);
+            watch.time(|| (0..pairs).try_for_each(|_| both()))?;
+            Ok(2 * pairs)
+        })
+    }),
+    operation("fault_anonymous", "in order, 4 MiB", 0.0, |bench| {
+        anonymous(bench, &in_order(MANY))
+    }),
+    operation("fault_anonymous", "in random order, 4 MiB", 0.0, |bench| {
+        anonymous(bench, &in_random_order(MANY))
+    }),
+    operation("fault_anonymous", "new mapping, 64 KiB", 0.0, |bench| {
+        let pages = in_order(FEW);
+        bench.staged(
+            FEW.into(),
+            (),
+            |()| small(FEW),
+            |(), region| touch(region, &pages),
+        )
+    }),
+    operation("fault_file", "file of 64 KiB", 0.0, |bench| {
+        of_file(bench, FEW, &[0], |_| Ok(()))
+    }),
+    operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
+        let pages: Vec<u32> = in_order(MANY).into_iter().step_by(FEW as usize).collect();
+        of_file(bench, MANY, &pages, |_| Ok(()))
+    }),
+    operation("fault_file", "in order", 0.0, |bench| {
+        of_file(bench, MANY, &in_order(MANY), |_| Ok(()))
+    }),
+    operation("fault_file", "in random order, MADV_RANDOM", 0.0, |bench| {
+        of_file(bench, MANY, &in_random_order(MANY), Mapping::advise_random)
+    }),
+    operation("fault_cow", "private page of a file", 0.0, |bench| {
+        let (file, pages) = (pages_of_file(bench, MANY)?, in_order(MANY));
+        let prepare = |(): &mut ()| Ok(Region::map_private(&file, MANY as usize)?);
+        bench.staged(MANY.into(), (), prepare, |(), region| touch(region, &pages))
+    }),
+    operation("fault_cow", "after fork", 0.0, |bench| {
+        let pages = in_order(MANY);
+        let prepare = |region: &mut Region| {
+            touch(region, &pages)?;
+            Companion::waiting()
+        };
+        bench.staged(MANY.into(), small(MANY)?, prepare, |region, _| {
+            touch(region, &pages)
+        })
+    }),
+    operation("fault_huge", "2 MiB", 0.0, huge).of(HUGE_BYTES as u64),
+];
+
+fn in_order(count: u32) -> Vec<u32> {
+    (0..count).collect()
+}
+
+fn in_random_order(count: u32) -> Vec<u32> {
+    let mut pages = in_order(count);
+    shuffle(&mut pages);
+    pages
+}
+
+fn pages_of_file(bench: &Bench, pages: u32) -> io::Result<File> {
+    bench.file(pages as usize * PAGE_BYTES)
+}
+
+fn map_file(file: &File, pages: u32) -> nix::Result<Mapping> {
+    Mapping::new(file, pages as usize * PAGE_WORDS, false)
+}
+
+/// Memory in small pages, none of which was touched.
+fn small(pages: u32) -> io::Result<Region> {
+    let mut region = Region::map(pages as usize)?;
+    // A kernel without huge pages refuses, and has none to avoid.
+    let _ = region.set_huge(false);
+    Ok(region)
+}
+
+/// The same, touched.
+pub fn written(pages: u32) -> io::Result<Region> {
+    let mut region = small(pages)?;
+    touch(&mut region, &in_order(pages))?;
+    Ok(region)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as other work")]
+fn touch(region: &mut Region, pages: &[u32]) -> io::Result<()> {
+    touch_pages(region.words_mut(), pages);
+    Ok(())
+}
+
+fn anonymous(bench: &Bench, pages: &[u32]) -> io::Result<Price> {
+    let prepare = |region: &mut Region| Ok(region.drop_pages()?);
+    bench.staged(MANY.into(), small(MANY)?, prepare, |region, ()| {
+        touch(region, pages)
+    })
+}
+
+fn load(map: &Mapping, pages: &[u32]) {
+    for page in pages {
+        black_box(map.load(*page as usize * PAGE_WORDS, Ordering::Relaxed));
+    }
+}
+
+/// The price of a fault by the faults that the kernel counts: one maps all pages around it that are
+/// cached. A kernel that counts none is taken to map 64 KiB, as Linux does by default.
+fn of_file(
+    bench: &Bench,
+    all: u32,
+    touched: &[u32],
+    advise: impl Fn(&Mapping) -> nix::Result<()>,
+) -> io::Result<Price> {
+    let file = pages_of_file(bench, all)?;
+    bench.measure(|watch, count| {
+        let (mut mapped, mut faults) = (0, 0);
+        while faults < count {
+            let map = map_file(&file, all)?;
+            advise(&map)?;
+            watch.time(|| load(&map, touched));
+            mapped += u64::from(all);
+            faults = if watch.faults > 0 {
+                watch.faults
+            } else {
+                mapped / u64::from(FEW)
+            };
+        }
+        Ok(faults)
+    })
+}
+
+fn huge(bench: &mut Bench) -> io::Result<Price> {
+    let step = HUGE_BYTES / PAGE_BYTES;
+    let pages: Vec<u32> = in_order(HUGE_MANY).into_iter().step_by(step).collect();
+    let arena = Arena::new(pages.len() * HUGE_BYTES, Pages::Huge).map_err(io::Error::other)?;
+    if arena.huge_share().map_err(io::Error::other)? < 1.0 {
+        return Err(io::Error::other("the kernel gives no huge pages"));
+    }
+    let prepare = |arena: &mut Arena| Ok(arena.drop_pages()?);
+    bench.staged(pages.len() as u64, arena, prepare, |arena, ()| {
+        touch_pages(arena.words_mut(), &pages);
+        Ok(())
+    })
+}

@@ -1,0 +1,64 @@
+//! The folder of the files that operations work on.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A path with this many components, and one more for a file.
+const DEEP: &str = "a/path/that/is/long/and/deep";
+
+/// A new folder, which is removed with all that is in it.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Make it in `parent`.
+    pub fn make(parent: &Path) -> io::Result<Self> {
+        let template = parent.canonicalize()?.join("vtax-prices-XXXXXX");
+        Ok(Self(nix::unistd::mkdtemp(&template)?))
+    }
+
+    /// The path of something in it.
+    pub fn path(&self, name: &str) -> io::Result<CString> {
+        Ok(CString::new(self.0.join(name).into_os_string().into_vec())?)
+    }
+
+    /// The paths of this many things that have the same beginning.
+    pub fn paths(&self, prefix: &str, count: u64) -> io::Result<Vec<CString>> {
+        let each = (0..count).map(|number| self.path(&format!("{prefix}{number}")));
+        each.collect()
+    }
+
+    /// A file of this length for reading and writing, and what is in it is cached.
+    pub fn file(&self, bytes: usize) -> io::Result<File> {
+        let path = self.0.join("file");
+        fs::write(&path, vec![1; bytes])?;
+        File::options().read(true).write(true).open(path)
+    }
+
+    /// The path of an existing file below several folders.
+    pub fn deep(&self) -> io::Result<CString> {
+        fs::create_dir_all(self.0.join(DEEP))?;
+        let name = format!("{DEEP}/file");
+        fs::write(self.0.join(&name), [])?;
+        self.path(&name)
+    }
+
+    /// A folder with this many files.
+    pub fn with_files(&self, count: u64) -> io::Result<File> {
+        let name = format!("entries-{count}");
+        fs::create_dir(self.0.join(&name))?;
+        for number in 0..count {
+            fs::write(self.0.join(&name).join(format!("file-{number:04}")), [])?;
+        }
+        File::open(self.0.join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
