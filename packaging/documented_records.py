@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from vtax.core.formats.bill import BillRecord
 from vtax.core.formats.model import (
     AuditRecord,
     ComparisonRecord,
@@ -30,6 +31,7 @@ from vtax.core.page.render_markdown import table
 from vtax.memory.record import MemoryRecord
 from vtax.paging.sweep.record import SweepRecord
 from vtax.place.record import PlaceRecord
+from vtax.prices.record import PricesRecord
 from vtax.tune.record import TuneRecord
 
 RECORDS: Mapping[str, type[Strict]] = {
@@ -41,6 +43,8 @@ RECORDS: Mapping[str, type[Strict]] = {
     "place": PlaceRecord,
     "recording": RecordingRecord,
     "sweep": SweepRecord,
+    "prices": PricesRecord,
+    "bill": BillRecord,
     "study": StudyRecord,
 }
 """Records by the name of their table. A part of two records is described in the first."""

@@ -22,6 +22,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 };
 enum { BPF_F_MMAPABLE = 1U << 10 };
 
@@ -72,6 +73,7 @@ struct signal_struct {
 };
 
 struct task_struct;
+struct mm_struct;
 
 struct rq {
 	struct task_struct *curr;
@@ -86,11 +88,53 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct thread_info {
+#if defined(__TARGET_ARCH_x86)
+	__u32 status;
+#else
+	unsigned long flags;
+#endif
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	int pid;
 	int tgid;
 	struct sched_entity se;
 	struct signal_struct *signal;
+	struct mm_struct *mm;
+	__u64 self_exec_id;
+};
+
+struct mm_struct___number {
+	int mm_lock_seq;
+};
+
+struct sequence_counter {
+	unsigned int sequence;
+};
+
+struct mm_struct___counter {
+	struct sequence_counter mm_lock_seq;
+};
+
+/* What a program had in its registers when it came into the kernel. */
+struct pt_regs {
+#if defined(__TARGET_ARCH_x86)
+	unsigned long di, si, dx, r10, orig_ax, sp;
+#else
+	__u64 regs[31];
+	int syscallno;
+#endif
+};
+
+struct vm_operations_struct;
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	struct vm_operations_struct *vm_ops;
 };
 
 struct kvm_vcpu {

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-#define MAX_SLOTS 192
+#define MAX_SLOTS 208
 #define MAX_ABSOLUTE 24
 #define NO_SLOT 0xffff
 
@@ -78,4 +78,4 @@ _Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ")
 _Static_assert(__builtin_offsetof(struct cpu_state, dropped) == 136, "ring.rs: DROPPED");
 _Static_assert(__builtin_offsetof(struct cpu_state, sum) == 208, "ring.rs: SUM");
 _Static_assert(__builtin_offsetof(struct cpu_state, values) == 1360, "ring.rs: VALUES");
-_Static_assert(sizeof(struct cpu_state) == 2944, "ring.rs: STATE_BYTES");
+_Static_assert(sizeof(struct cpu_state) == 3072, "ring.rs: STATE_BYTES");

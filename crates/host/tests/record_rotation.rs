@@ -56,7 +56,7 @@ fn groups_take_turns_and_each_value_is_of_a_whole_interval() {
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();
     let work = Work::begin();
-    let events = "sw,faults,sched";
+    let events = "sw,faults.user,faults.kernel,sched";
     let arguments = ["--every", "1ms", "--counters", "2", "--events", events];
     let record = recorded(out.path(), &[&arguments[..], &["--for", "3s"]].concat());
     drop(work);

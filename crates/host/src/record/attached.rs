@@ -290,6 +290,7 @@ impl Attached {
             }
             Target::Command(argv) => {
                 let held = target::hold(argv, confinement)?;
+                target::rest(&held);
                 self.follow(held.process.as_raw())?;
                 self.watch_process(watch, held.process)?;
                 return target::go(held, argv).map(Some);

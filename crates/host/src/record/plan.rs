@@ -289,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn all_counted_events_fit_a_row_beside_the_most_counters_that_are_read() {
+        let counted = |event: &&Event| matches!(event.origin, Origin::Counted { .. });
+        let events = sources::all();
+        let slots = events.iter().filter(counted).count() + 3 * MAX_ABSOLUTE;
+        assert!(slots <= MAX_SLOTS, "{slots}");
+    }
+
+    #[test]
     fn rings_are_bounded_and_emptied_in_time() {
         let columns = columns("sched,faults").unwrap();
         for cpus in [1, 2, 64, 1024] {

@@ -8,6 +8,7 @@ use vtax_sys::calls::memory::Mapping;
 
 use crate::record::ring::Shape;
 use crate::record::row::MAX_ABSOLUTE;
+use crate::record::sources::calls::classes;
 use vtax_sys::terminal::Error;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
@@ -198,6 +199,20 @@ impl Programs {
             .collect()
     }
 
+    /// How often each call without a class was made, by its number.
+    ///
+    /// Fails when the map of these counts cannot be mapped.
+    pub fn other_calls(&self) -> Result<Vec<u64>, Error> {
+        let counts = self
+            .map_fd("other_calls")
+            .ok_or_else(|| failed("read", &"a map is absent"))?;
+        let counts = Mapping::new(counts, classes::NUMBERS, false)
+            .map_err(|errno| failed("map other_calls", &errno))?;
+        let mut found = Vec::with_capacity(classes::NUMBERS);
+        counts.copy(0, classes::NUMBERS, &mut found);
+        Ok(found)
+    }
+
     fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.object
             .maps()
@@ -310,6 +325,9 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
         0,
         &u32::from(settings.absolute_slot).to_ne_bytes(),
     )?;
+    for (number, rule) in classes::rules() {
+        put("call_rules", number, &(rule as u16).to_ne_bytes())?;
+    }
     for (variable, element, slot) in &settings.slots {
         put(variable, *element, &slot.to_ne_bytes())?;
     }

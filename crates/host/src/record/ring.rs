@@ -17,7 +17,7 @@ const DROPPED: usize = 136 / 8;
 const SUM: usize = 208 / 8;
 const VALUES: usize = 1360 / 8;
 /// Bytes of `struct cpu_state`.
-pub const STATE_BYTES: u32 = 2944;
+pub const STATE_BYTES: u32 = 3072;
 const STATE_WORDS: usize = STATE_BYTES as usize / 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -113,6 +113,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         begin: begin.clock,
         end,
         programs,
+        other_calls: summary::other_calls(&attached.programs, &columns),
         counters: options.counters,
         groups: &attached.groups,
         running: &attached.running,

@@ -18,6 +18,9 @@ use vtax_sys::tree::Tree;
 /// How long a command may take to tidy up: as long as in the agent.
 const TERM_PATIENCE: Duration = Duration::from_secs(2);
 const TERM_ROUND: Duration = Duration::from_millis(20);
+/// How long a held command may take to come to rest; it only has to read.
+const REST_PATIENCE: Duration = Duration::from_secs(1);
+const REST_ROUND: Duration = Duration::from_micros(200);
 
 /// Whose events are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +83,20 @@ pub fn hold(argv: &[OsString], confinement: &Confinement) -> Result<Gated, Error
         Gated::hold(&image, &setup)
     };
     held().map_err(|errno| Error::failure(name(argv), errno.desc(), "try again"))
+}
+
+/// Wait until a held command is at rest. What it does before would be counted as its own, now more
+/// and now less of it.
+pub fn rest(held: &Gated) {
+    let deadline = Instant::now() + REST_PATIENCE;
+    let sleeps = || {
+        Tree::host()
+            .stat(held.process.as_raw())
+            .map(|stat| stat.sleeping)
+    };
+    while sleeps() == Some(false) && Instant::now() < deadline {
+        sleep(REST_ROUND);
+    }
 }
 
 /// Let a command begin; an error when the program does not exist.

@@ -1,5 +1,6 @@
 //! The sources of events: one folder or file each, and one line in [`SOURCES`].
 
+pub mod calls;
 pub mod counters;
 pub mod faults;
 pub mod irq;
@@ -21,6 +22,7 @@ pub const SOURCES: &[EventSource] = &[
     sched::SOURCE,
     irq::SOURCE,
     faults::SOURCE,
+    calls::SOURCE,
     tlb::SOURCE,
     kvm::SOURCE,
     published::GUEST,
@@ -61,6 +63,7 @@ pub enum Unit {
     Count,
     /// Nanoseconds.
     Ns,
+    Bytes,
 }
 
 /// One event that can be a column.

@@ -25,7 +25,8 @@ use crate::record::reference::throttling::Throttling;
 use crate::record::ring::Shape;
 use crate::record::rotation::Groups;
 use crate::record::skew::Skew;
-use crate::record::sources::Unit;
+use crate::record::sources::calls::others::OtherCall;
+use crate::record::sources::{Unit, calls};
 use crate::record::target;
 use crate::record::vcpu_clock::VcpuClock;
 use vtax_sys::terminal::Error;
@@ -67,6 +68,8 @@ pub struct Facts<'a> {
     /// How the recording ended.
     pub end: End,
     pub programs: Vec<Program>,
+    /// The most frequent calls without a class; `None`: they were not counted.
+    pub other_calls: Option<Vec<OtherCall>>,
     /// The limit of counters that was asked for.
     pub counters: Option<NonZeroUsize>,
     /// Which counters counted together.
@@ -212,6 +215,9 @@ pub struct Summary {
     pub vms: Vec<u32>,
     /// What the eBPF programs did; with times only when those were measured.
     pub programs: Vec<Program>,
+    /// The system calls that most of `calls.other` were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_calls: Option<Vec<OtherCall>>,
     /// Peak memory of the recorder.
     pub max_rss_bytes: u64,
     /// What the user should know.
@@ -238,6 +244,13 @@ pub fn programs(programs: &Programs, measured: bool) -> Vec<Program> {
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
+}
+
+/// The most frequent calls without a class, where these are a column.
+pub fn other_calls(programs: &Programs, columns: &Columns) -> Option<Vec<OtherCall>> {
+    columns.find(calls::OTHER_EVENT)?;
+    let counts = programs.other_calls().ok()?;
+    Some(calls::others::most_frequent(&counts))
 }
 
 /// Finish the rows and describe them. Fails when the stream cannot be read or a file cannot be
@@ -351,6 +364,7 @@ fn summary(
             .collect(),
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
+        other_calls: facts.other_calls.clone(),
         max_rss_bytes: max_rss_bytes(),
         warnings: warnings::all(facts, consumer, events),
     }

@@ -4,7 +4,7 @@ use super::{Event, EventSource, Need};
 
 pub const SOURCE: EventSource = EventSource {
     name: "faults",
-    about: "page faults of programs and of the kernel",
+    about: "page faults of programs, by kind, and of the kernel",
     needs: &[Need::Ebpf],
     events,
 };
@@ -25,5 +25,25 @@ fn events() -> Vec<Event> {
             "slot_page_fault_kernel",
         )
         .by_default(),
+        Event::counted(
+            "faults.anonymous",
+            "page faults of programs that find a page of no file, without those of faults.cow",
+            &["page_fault_user"],
+            "slot_fault_anonymous",
+        ),
+        Event::counted(
+            "faults.file",
+            "page faults of programs in a mapping of a file or of shared memory, without those of \
+             faults.cow",
+            &["page_fault_user"],
+            "slot_fault_file",
+        ),
+        Event::counted(
+            "faults.cow",
+            "page faults of programs that write to a private mapping of a file, or to private \
+             memory that is there but write-protected, as after a fork",
+            &["page_fault_user"],
+            "slot_fault_cow",
+        ),
     ]
 }
