@@ -213,8 +213,14 @@ def test_completion_knows_environments_keys_and_instruments() -> None:
 def test_completion_knows_layers_and_their_events() -> None:
     assert complete_events("s") == ["sw", "steal", "sched"]
     assert complete_events("default,fa") == ["default,faults"]
-    assert complete_events("faults") == ["faults", "faults.user", "faults.kernel"]
-    assert complete_events("hw,faults.") == ["hw,faults.user", "hw,faults.kernel"]
+    assert complete_events("faults") == [
+        *("faults", "faults.user", "faults.kernel"),
+        *("faults.anonymous", "faults.file", "faults.cow"),
+    ]
+    assert complete_events("hw,faults.") == [
+        *("hw,faults.user", "hw,faults.kernel"),
+        *("hw,faults.anonymous", "hw,faults.file", "hw,faults.cow"),
+    ]
     assert complete_events("nothing.") == []
 
 

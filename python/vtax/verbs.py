@@ -11,6 +11,8 @@ from vtax import __version__
 
 VERBS = (
     "compare",
+    "explain",
+    "prices",
     "doctor",
     "audit",
     "memory",

@@ -9,7 +9,8 @@ from typing import Any
 
 from vtax.compare import explain, facts, summary, trust, verdicts
 from vtax.compare.page import ORDER, RATIOS
-from vtax.core.page.page import Figure, Page
+from vtax.core.page.bill import WHY
+from vtax.core.page.page import Depth, Figure, Page
 from vtax.core.page.palette import styles
 from vtax.core.page.standalone import render_page, write_page
 from vtax.core.statistics.results import Comparison, Result
@@ -23,13 +24,22 @@ def write_report(page: Page, comparison: Comparison, path: Path) -> None:
 
 def render(page: Page, comparison: Comparison) -> str:
     """The page of this comparison as text."""
-    ratios, orders = (_figures(page, name) for name in (RATIOS, ORDER))
+    ratios, orders, bills = (_figures(page, name) for name in (RATIOS, ORDER, WHY))
     data = {
+        "bill": [figure.plot for figure in bills],
         "ratio": [figure.plot for figure in ratios],
         "order": [figure.plot for figure in orders],
         "orderAlternatives": [figure.alternative for figure in orders],
     }
-    context = {**_words(comparison), "page": page, "ratios": ratios, "orders": orders}
+    full = page.sections_at(Depth.FULL)
+    context = {
+        **_words(comparison),
+        "page": page,
+        "ratios": ratios,
+        "orders": orders,
+        "bill": [each for each in full if each.name == WHY],
+        "bills": bills,
+    }
     return render_page("vtax.compare", "report", data, context)
 
 

@@ -14,7 +14,9 @@ from typing import Any
 from vtax.compare import summary, trust, verdicts
 from vtax.compare.order_figures import order_figures
 from vtax.compare.ratio_figures import ratio_figures
+from vtax.core.formats.bill import BillRecord
 from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, Sample
+from vtax.core.page import bill as bill_sections
 from vtax.core.page.format import (
     one_line,
     percent,
@@ -79,10 +81,14 @@ def _result_json(result: Result) -> dict[str, Any]:
 
 
 def page(
-    comparison: Comparison, samples: Sequence[Sample] = (), *, all_notes: bool = False
+    comparison: Comparison,
+    samples: Sequence[Sample] = (),
+    *,
+    all_notes: bool = False,
+    bill: BillRecord | None = None,
 ) -> Page:
-    """The table with its legend, the answers, the most important notes and the figures; a terminal
-    has the other notes with `all_notes` only."""
+    """The table with its legend, the answers, the bill if there is one, the most important notes
+    and the figures; a terminal has the other notes with `all_notes` only."""
     name = comparison.record.name
     said = list(_notes(comparison))
     few = len(said) if all_notes else MOST_NOTES
@@ -93,6 +99,7 @@ def page(
             *_table(comparison),
             Section(notes=tuple(_legend(comparison)), apart=True),
             Section(notes=(*_answers(comparison), *said[:few]), apart=True),
+            *(bill_sections.sections(bill) if bill else ()),
             Section(notes=tuple(said[few:]), depth=Depth.FULL),
             Section(notes=tuple(_more(len(said) - few)), depth=Depth.BRIEF),
             *_drawn(RATIOS, ratio_figures(comparison)),

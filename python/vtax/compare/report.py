@@ -12,7 +12,9 @@ from vtax.core.command import campaigns
 from vtax.core.command.options import Json, Notes, ShownNotes
 
 if TYPE_CHECKING:
+    from vtax.core.formats.bill import BillRecord
     from vtax.core.formats.model import Sample
+    from vtax.core.page.page import Page
     from vtax.core.statistics.results import Comparison
 
 
@@ -54,10 +56,31 @@ def show(
     comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes, *, as_json: bool
 ) -> None:
     """Write the report of a comparison, and print its result."""
+    from vtax.compare.page import to_json
+
+    found = write(comparison, samples, path, notes)
+    campaigns.show_result(found, path, to_json(comparison) if as_json else None)
+
+
+def write(
+    comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes = Notes.FEW
+) -> Page:
+    """Write the report of a comparison, with the bill if the folder has one; return the page."""
     from vtax.compare.html import write_report
-    from vtax.compare.page import page, to_json
+    from vtax.compare.page import page
     from vtax.core.formats.folder import REPORT
 
-    found = page(comparison, samples, all_notes=notes is Notes.ALL)
+    found = page(comparison, samples, all_notes=notes is Notes.ALL, bill=_bill(path))
     write_report(found, comparison, path / REPORT)
-    campaigns.show_result(found, path, to_json(comparison) if as_json else None)
+    return found
+
+
+def _bill(path: Path) -> BillRecord | None:
+    """The bill in a run folder; None: there is none. Raises VtaxError for a damaged one."""
+    from vtax.core.formats import records
+    from vtax.core.formats.bill import BILL, BillRecord
+
+    if not (path / BILL).is_file():
+        return None
+    found = records.read(path / BILL)
+    return found if isinstance(found, BillRecord) else None

@@ -214,8 +214,8 @@ def compare(options: CompareOptions) -> None:
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
 
-    request = _request(options)
-    _check(request)
+    request = request_of(options)
+    require(request)
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
@@ -227,7 +227,7 @@ def compare(options: CompareOptions) -> None:
     campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
 
 
-def _request(options: CompareOptions) -> ComparisonRequest:
+def request_of(options: CompareOptions) -> ComparisonRequest:
     """What the options ask for, of this machine as it is. Raises MisuseError for what cannot be."""
     from vtax import workloads
     from vtax.compare.campaign import ComparisonRequest
@@ -291,7 +291,7 @@ def _usual_repetitions(until_percent: float | None) -> int:
     return PILOT_ROUNDS
 
 
-def _check(request: ComparisonRequest) -> None:
+def require(request: ComparisonRequest) -> None:
     """Raise for everything that can be known to be missing before a folder is made or a guest
     booted."""
     from vtax.environments import sharing

@@ -6,6 +6,7 @@ Whatever is wrong with it is a ValueError, so that a caller has one kind of faul
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 SMALLEST_INTEGER, LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
@@ -32,6 +33,13 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     found = parse(text)
     if not isinstance(found, dict):
         raise ValueError("not an object")
+    return found
+
+
+def at(found: Any, path: str) -> Any:
+    """The value at a path such as ``cpu.model``; None: there is none."""
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
     return found
 
 

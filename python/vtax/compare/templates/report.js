@@ -2,13 +2,13 @@
 (() => {
   const figures = plots.read();
   const hidden = new Set();
-  const paperWidths = { ratio: 335, order: 690 };  // CSS pixels; A4 and Letter have room for both
+  const paperWidths = { bill: 690, ratio: 335, order: 690 };  // CSS pixels; A4 and Letter have room for both
   let scale = "linear";
 
   const draw = (element, printing) => {
     const source = figures[element.dataset.figure][Number(element.dataset.index)];
     const { data, layout, scales } = plots.resolved(source, getComputedStyle(document.documentElement));
-    for (const trace of data) trace.visible = !hidden.has(trace.meta.env);
+    for (const trace of data) trace.visible = !hidden.has(trace.meta?.env);
     if (printing) layout.width = paperWidths[element.dataset.figure];
     if (scales) Object.assign(layout.xaxis, scales[scale]);
     element.style.minHeight = `${layout.height}px`;

@@ -84,6 +84,8 @@ class Sample:
     """The id of the run; None in runs that an older vtax made."""
     told_wall_s: Finite | None = None
     """What the machine said where `wall_s` is the host's; None: `wall_s` is the machine's."""
+    user_s: Finite | None = None
+    """User time by the accounting of the machine itself; None in runs that an older vtax made."""
 
     def row(self) -> dict[str, Any]:
         """Values by column. `dataclasses.asdict` would copy each value, ten times as slowly."""

@@ -14,6 +14,8 @@ from vtax.core.formats.model import Kept
 MAX_BYTES = 64 << 20
 MODELS = {
     "compare": "vtax.core.formats.model:ComparisonRecord",
+    "explain": "vtax.core.formats.bill:BillRecord",
+    "prices": "vtax.prices.record:PricesRecord",
     "audit": "vtax.core.formats.model:AuditRecord",
     "memory": "vtax.memory.record:MemoryRecord",
     "tune": "vtax.tune.record:TuneRecord",

@@ -56,6 +56,7 @@ _COLUMNS = {
         "seconds that the machine said where wall_s is the host's; null: wall_s is what it said",
         _AGENT,
     ),
+    "user_s": ("seconds of user time, wait4 in the machine; null: an older vtax made it", _AGENT),
 }
 
 

@@ -226,6 +226,14 @@ class Page:
     run: str = ""
     """The folder of the run, which stands beside the title."""
 
+    def sections_at(self, depth: Depth) -> list[Section]:
+        """The sections that are shown at this depth, their tables as they are there."""
+        return [
+            each if each.table is None else replace(each, table=each.table.at(depth))
+            for each in self.sections
+            if each.depth.fits(depth)
+        ]
+
     @property
     def figures(self) -> tuple[Figure | HeatMap, ...]:
         return tuple(each.figure for each in self.sections if each.figure is not None)

@@ -5,7 +5,6 @@ Notes without a heading stand behind the figures, wherever in the page they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -20,7 +19,7 @@ def write(page: Page, path: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as text."""
-    shown = [_full(each) for each in page.sections if each.depth.fits(Depth.FULL)]
+    shown = page.sections_at(Depth.FULL)
     notes = [note for each in shown if _only_notes(each) for note in each.notes]
     parts = [each for each in shown if not _only_notes(each)]
     answer = list(takewhile(lambda each: each.figure is None, parts))
@@ -34,12 +33,6 @@ def render(page: Page) -> str:
     }
     plots = [each.plot if isinstance(each, Figure) else None for each in page.figures]
     return render_page("vtax.core.page", "page", {"plots": plots}, context)
-
-
-def _full(section: Section) -> Section:
-    return (
-        section if section.table is None else replace(section, table=section.table.at(Depth.FULL))
-    )
 
 
 def _only_notes(section: Section) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vtax.core.errors import MisuseError
+from vtax.core.foreign_json import at
 from vtax.core.units import format_bytes
 from vtax.environments import BASELINE, Environment, build
 from vtax.environments.hiding import Shown
@@ -187,15 +188,8 @@ def differences(baseline: Observed, other: Observed) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _at(facts: Mapping[str, Any], path: str) -> Any:
-    value: Any = facts
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
 def _features(baseline: Observed, other: Observed) -> list[str]:
-    ours, theirs = (set(_at(each.facts, "cpu.flags") or ()) for each in (baseline, other))
+    ours, theirs = (set(at(each.facts, "cpu.flags") or ()) for each in (baseline, other))
     if not ours or not theirs:
         return []
     missing = [name for name in FEATURES if name in ours and name not in theirs]
@@ -219,16 +213,16 @@ def _memory(baseline: Observed, other: Observed) -> list[str]:
     found = []
     if baseline.memory_limit_error:
         found.append(f"The baseline's memory is not capped: {baseline.memory_limit_error}.")
-    total = _at(other.facts, "memory.total_bytes")
+    total = at(other.facts, "memory.total_bytes")
     if baseline.is_guest:
-        ours = _at(baseline.facts, "memory.total_bytes")
+        ours = at(baseline.facts, "memory.total_bytes")
         if isinstance(ours, int) and isinstance(total, int) and ours != total:
             found.append(
                 f"The kernel leaves {format_bytes(total)} of memory to programs here, "
                 f"{format_bytes(ours)} in the baseline."
             )
         return found
-    limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
+    limit = at(other.facts, "virtualization.kind") != at(baseline.facts, "virtualization.kind")
     if limit and isinstance(total, int):
         found.append(
             f"The guest's kernel leaves {format_bytes(total)} of its memory to programs; "
@@ -248,7 +242,7 @@ _PLAIN = {
 def _plain(baseline: Observed, other: Observed) -> list[str]:
     found = []
     for path, name in _PLAIN.items():
-        ours, theirs = _at(baseline.facts, path), _at(other.facts, path)
+        ours, theirs = at(baseline.facts, path), at(other.facts, path)
         if ours is not None and theirs is not None and ours != theirs:
             found.append(f"{name}: {theirs} here, {ours} in the baseline.")
     weaker = _mitigations(baseline.facts, other.facts)
@@ -258,7 +252,7 @@ def _plain(baseline: Observed, other: Observed) -> list[str]:
 
 
 def _mitigations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    left, right = _at(ours, "mitigations") or {}, _at(theirs, "mitigations") or {}
+    left, right = at(ours, "mitigations") or {}, at(theirs, "mitigations") or {}
     if not isinstance(left, Mapping) or not isinstance(right, Mapping):
         return []
     return sorted(name for name in left if name in right and left[name] != right[name])

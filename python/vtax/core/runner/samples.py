@@ -24,6 +24,7 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
         round=own_round,
         wall_s=outcome.wall_s,
         cpu_s=outcome.cpu_s,
+        user_s=outcome.user_s,
         steal_s=outcome.steal_s,
         host_wall_s=finished.host_wall_s,
         told_wall_s=finished.told.wall_s if finished.by_host else None,

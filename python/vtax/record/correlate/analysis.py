@@ -6,7 +6,7 @@ series, given the length of the intervals (conditioning.py). The correlation is 
 tested with the series' movements evened out (autocorrelation.py): Fisher's transformation z =
 atanh(r) makes that about normal with a variance of 1/(n - 3 - c) (Pearson; Fisher 1924) or 1.06/(n
 - 3 - c) (Spearman; Fieller, Hartley & Pearson 1957), n being the effective number of intervals and
-c the number of variables removed. docs/correlation.md has the formulas.
+c the number of variables removed. docs/record.md has the formulas.
 """
 
 from __future__ import annotations

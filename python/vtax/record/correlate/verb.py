@@ -25,7 +25,7 @@ Examples:
   vtax correlate runs/lab --events 'hw.*,kvm.exits' --method pearson --json
 
 \b
-docs/correlation.md says how it is computed.
+docs/record.md says how it is computed.
 """
 
 SETTINGS: dict[str, Any] = {

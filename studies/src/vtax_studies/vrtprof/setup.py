@@ -14,7 +14,7 @@ COPIES = 4
 """Copies of a workload that run at once in every environment, shared out to its guests. The paper
 runs 8, for its 8 CPUs (section IV-B)."""
 
-EVENTS = "default,kvm,sched,faults,irq,tlb"
+EVENTS = "default,kvm,sched,irq,tlb"
 EVERY = "1ms"
 """The interval of the recordings. The paper's 100 million instructions took about 40 ms."""
 

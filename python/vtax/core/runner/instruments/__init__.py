@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vtax.core.errors import MisuseError
 from vtax.core.runner.instruments.counts import Counts
+from vtax.core.runner.instruments.host_cpu import HostCpu
 from vtax.core.runner.instruments.kvm_counters import Counting
 from vtax.core.runner.instruments.record import Recording
 from vtax.core.runner.repetition import Instrument
@@ -15,6 +16,7 @@ from vtax.environments.base import Environment, offering
 
 INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
     "counts": Counts,
+    "host-cpu": HostCpu,
     "kvm-counters": Counting,
     "record": Recording,
 }

@@ -1,0 +1,1 @@
+"""`vtax explain`: the bill of a comparison, an answer to why."""

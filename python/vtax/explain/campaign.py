@@ -1,0 +1,197 @@
+"""`explain`: a comparison, the counts of its program, the prices of its environments, the bill."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from vtax import __version__
+from vtax.compare import report
+from vtax.compare.analysis import compare
+from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
+from vtax.compare.verb import CompareOptions, request_of, require
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records
+from vtax.core.formats.bill import BILL, Bill, BillRecord
+from vtax.core.formats.folder import RunFolder, load
+from vtax.core.formats.model import ComparisonRecord, Sample
+from vtax.core.runner.instruments.host_cpu import NAME as HOST_CPU
+from vtax.core.runner.instruments.host_cpu import HostCpu
+from vtax.core.runner.matching import ComparedVariant
+from vtax.core.runner.runner import Listener
+from vtax.explain import counting
+from vtax.explain.again import options_of
+from vtax.explain.bill import Counted, Used, bill
+from vtax.explain.remedies import remedies
+from vtax.prices import book
+from vtax.prices.book import PricedPair
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A bill, and the folder of its comparison."""
+
+    record: BillRecord
+    folder: Path
+
+
+def anew(options: CompareOptions, predicted: Sequence[str], listener: Listener) -> Explained:
+    """Compare, count and write the bill, in a new run folder. The program does not run in the
+    environments that are `predicted`.
+
+    Raises VtaxError when nothing was measured, or the program cannot be counted; what was measured
+    is kept.
+    """
+    if predicted:
+        options = dataclasses.replace(options, environments=list(predicted))
+    chosen = dict.fromkeys((*(options.instruments or ()), HostCpu.name))
+    request = request_of(dataclasses.replace(options, instruments=list(chosen)))
+    run = _natively(request) if predicted else request
+    require(run)
+    folder = RunFolder.create(options.out, request.workload.label())
+    campaign = ComparisonCampaign(run, folder, listener)
+    record = campaign.carry_out()
+    return _explained(request, record, campaign.samples, folder, listener)
+
+
+def again(path: Path, listener: Listener) -> Explained:
+    """Write the bill of a comparison that exists: its program is counted now.
+
+    Raises MisuseError when the folder holds no comparison, or one that cannot be repeated.
+    """
+    record, samples = load(path)
+    request = request_of(options_of(record))
+    return _explained(request, record, samples, RunFolder(path), listener)
+
+
+def _natively(request: ComparisonRequest) -> ComparisonRequest:
+    """The same without the environments whose times are predicted."""
+    kept = tuple(each for each in request.compared_variants if each.role != "measured")
+    return dataclasses.replace(request, compared_variants=kept)
+
+
+def _explained(
+    request: ComparisonRequest,
+    record: ComparisonRecord,
+    samples: Sequence[Sample],
+    folder: RunFolder,
+    listener: Listener,
+) -> Explained:
+    facts = {each.label: each.facts for each in record.environments}
+    pairs = _prices(request, facts, listener)
+    native = next(each for each in request.compared_variants if each.role == "baseline")
+    counts = counting.count(request, native, folder, listener)
+    found = _bill_record(request, record, samples, counts, pairs)
+    records.write(folder.path / BILL, found)
+    report.write(compare(record, samples, str(folder.path)), samples, folder.path)
+    return Explained(found, folder.path)
+
+
+def _prices(
+    request: ComparisonRequest, facts: Mapping[str, Mapping[str, Any]], listener: Listener
+) -> Mapping[str, PricedPair]:
+    """The prices of each measured environment, by its label.
+
+    Raises VtaxError when they are of another machine than the run was made on.
+    """
+    variants = {each.label: each for each in request.compared_variants}
+    measured = [each for each in variants.values() if each.role == "measured"]
+    found: dict[str, PricedPair] = {}
+    for own in measured:
+        assert own.baseline is not None
+        pair = book.cached(variants[own.baseline].spec, own.spec)
+        if pair and not _changed(pair, own, facts):
+            found[own.label] = pair
+    missing = [each for each in measured if each.label not in found]
+    if missing:
+        bases = {each.baseline for each in missing}
+        wanted = (*(variants[str(label)] for label in bases), *missing)
+        for pair in book.measured(
+            wanted, request.variables, request.command_line, request.seed, listener
+        ):
+            found[pair.environment.label] = pair
+    for own in missing:
+        if own.label in found and (changed := _changed(found[own.label], own, facts)):
+            raise VtaxError(
+                f"{own.label} is not what it was when the run was made: {', '.join(changed)}",
+                "compare again: prices of another machine explain nothing",
+            )
+    return found
+
+
+def _changed(
+    pair: PricedPair, own: ComparedVariant, facts: Mapping[str, Mapping[str, Any]]
+) -> Sequence[str]:
+    """Facts of the run that are not those of the prices; a predicted environment has none yet."""
+    base = facts.get(str(own.baseline), pair.baseline.facts)
+    return pair.changed(facts.get(own.label, pair.environment.facts), base)
+
+
+def _bill_record(
+    request: ComparisonRequest,
+    record: ComparisonRecord,
+    samples: Sequence[Sample],
+    counts: counting.Counting,
+    pairs: Mapping[str, PricedPair],
+) -> BillRecord:
+    counted = Counted(counts.counts)
+    bills: list[Bill] = []
+    for own in request.compared_variants:
+        if own.role != "measured" or own.label not in pairs or own.baseline is None:
+            continue
+        base = used(samples, own.baseline)
+        if base is None:
+            raise VtaxError(f"{own.baseline}: no repetition was finished, so there is no bill")
+        prices = pairs[own.label].prices
+        found = bill(own.label, own.baseline, used(samples, own.label), base, counted, prices)
+        more = {
+            "remedies": remedies(found, counted, prices),
+            "host_cpu_s": _host_cpu(samples, own.label),
+            "baseline_host_cpu_s": _host_cpu(samples, own.baseline),
+        }
+        bills.append(found.model_copy(update=more))
+    if not bills:
+        raise MisuseError("nothing to explain: only the baseline ran", "add --in or --predict")
+    return BillRecord(
+        vtax_version=__version__,
+        name=request.workload.label(),
+        counted_by=counts.by,
+        counting_cost_percent=_cost_percent(counts, used(samples, bills[0].baseline)),
+        counts=dict(counts.counts),
+        bills=tuple(bills),
+        prices=tuple(
+            each.model_dump(mode="json")
+            for pair in pairs.values()
+            for each in (pair.baseline, pair.environment)
+        ),
+    )
+
+
+def used(samples: Sequence[Sample], label: str) -> Used | None:
+    """What the repetitions of an environment took; None: none was finished."""
+    runs = {each.repetition: each for each in samples if each.environment == label}
+    if not runs:
+        return None
+    own = {each.repetition if each.round is None else each.round: each for each in runs.values()}
+    return Used(
+        wall_s={number: each.wall_s for number, each in own.items()},
+        user_s={number: each.user_s for number, each in own.items() if each.user_s is not None},
+        cpu_s={number: each.cpu_s for number, each in own.items()},
+        steal_s={number: each.steal_s for number, each in own.items() if each.steal_s is not None},
+        voluntary_switches=fmean(each.voluntary_switches for each in own.values()),
+    )
+
+
+def _host_cpu(samples: Sequence[Sample], label: str) -> float | None:
+    own = [each.value for each in samples if (each.environment, each.metric) == (label, HOST_CPU)]
+    return fmean(own) if own else None
+
+
+def _cost_percent(counts: counting.Counting, base: Used | None) -> float | None:
+    if base is None or not counts.wall_s:
+        return None
+    return 100.0 * (fmean(counts.wall_s) / fmean(base.wall_s.values()) - 1.0)

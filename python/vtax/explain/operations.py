@@ -1,0 +1,90 @@
+"""What a bill has lines for: which counts, which price, what is on other lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CALLS = "system calls"
+FAULTS = "page faults"
+PROCESSES = "processes"
+WAITING = "waiting"
+USER_CODE = ("user_integer", "user_float", "user_branch", "user_call")
+"""The prices of a program's own instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A line of the bill."""
+
+    name: str
+    """As a reader sees it."""
+    group: str
+    price: str
+    """The operation of `vtax prices`."""
+    columns: tuple[str, ...] = ()
+    """The recorder's columns that count it."""
+    less: str | None = None
+    """A column whose count is taken off."""
+    bytes_column: str | None = None
+    """The recorder's column with the bytes of all of them."""
+    per_price: float = 1.0
+    """How many of what is counted one priced operation has."""
+    without_faults: bool = False
+    """Whether the price includes page faults, which are lines of their own."""
+    own_calls: float | None = None
+    """Of the calls that the price includes, those that are not lines of their own; None: all."""
+    without: tuple[tuple[str, float], ...] = ()
+    """Operations that the price includes and that are lines of their own, and how many."""
+    by_switches: bool = False
+    """Whether it is counted by the kernel's count of context switches by waiting."""
+    assumed: str = ""
+    """Why the price need not be that of what is counted."""
+
+
+def _call(name: str, price: str | None = None, **how: str | float) -> Operation:
+    """A class of system calls, by the recorder's column of its name."""
+    return Operation(name, CALLS, price or name, (f"calls.{name}",), **how)  # type: ignore[arg-type]
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    _call("null"),
+    _call("clock_call"),
+    _call("stat"),
+    _call("fstat"),
+    _call("fcntl"),
+    _call("open"),
+    _call("close"),
+    _call("getdents", bytes_column="calls.getdents_bytes"),
+    _call("readlink"),
+    _call("read", bytes_column="calls.read_bytes"),
+    _call("write", bytes_column="calls.write_bytes"),
+    _call("create"),
+    _call("unlink"),
+    _call("rename"),
+    _call("mkdir"),
+    _call("fsync"),
+    _call("mmap"),
+    _call("munmap"),
+    _call("mprotect"),
+    _call("brk"),
+    _call("signal_install"),
+    _call("signal_mask"),
+    _call("signal"),
+    _call("poll"),
+    _call("epoll"),
+    _call("futex"),
+    _call("socket", per_price=2.0, assumed="all calls on sockets by the price of send and recv"),
+    Operation("failed exec", CALLS, "stat", ("calls.exec",), less="sched.execs",
+              assumed="programs that were looked for and not there, by the price of stat"),
+    _call("wait", "null", assumed="by the price of the emptiest call; a fork's price has its wait"),
+    _call("other", "null", assumed="calls without a class, by the price of the emptiest call"),
+    Operation("anonymous fault", FAULTS, "fault_anonymous", ("faults.anonymous",)),
+    Operation("file fault", FAULTS, "fault_file", ("faults.file",)),
+    Operation("copy-on-write fault", FAULTS, "fault_cow", ("faults.cow",)),
+    Operation("fork", PROCESSES, "fork", ("calls.fork",), without_faults=True, own_calls=2),
+    Operation("exec", PROCESSES, "exec", ("sched.execs",), without_faults=True,
+              own_calls=5, without=(("vfork", 1.0),)),
+    Operation("thread", PROCESSES, "thread", ("calls.thread",), without_faults=True, own_calls=1),
+    Operation("sleep", WAITING, "sleep", ("calls.sleep",)),
+    Operation("context switch", WAITING, "switch", by_switches=True, without=(("pipe", 0.5),)),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""`vtax prices`: what each operation costs where."""

@@ -1,0 +1,122 @@
+"""`vtax explain` and `vtax prices` as a user calls them: contract, errors, and a real guest."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import one_line, vtax
+from tested_machines import checked
+from vtax.core.formats import records
+from vtax.core.formats.bill import BillRecord
+from vtax.prices.record import PricesRecord
+
+SPEC = "uml:mem=256M"
+PROGRAM = ("/bin/sh", "-c", "i=0; while [ $i -lt 200 ]; do [ -e /nowhere ]; i=$((i+1)); done")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="counting needs root")
+
+
+def counted(done: CompletedProcess[str]) -> dict[str, Any]:
+    """What the verb printed, where this machine can count."""
+    for reason in ("lacks CAP_", "no type information", "locked down"):
+        if reason in done.stderr:
+            pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def lines(bill: dict[str, Any]) -> dict[str, Any]:
+    return {line["operation"]: line for line in bill["lines"]}
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    assert vtax("explain", "--help").stdout == snapshot(name="explain")
+    assert vtax("prices", "--help").stdout == snapshot(name="prices")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("explain", "--in", "umi", "--", "true"), "did you mean 'uml'"),
+        (("explain", "--predict", "umi", "--", "true"), "did you mean 'uml'"),
+        (("explain", "--in", "native", "--", "no-such-program"), "no-such-program"),
+        (("prices", "--in", "umi"), "did you mean 'uml'"),
+        (("prices", "--reps", "0"), "greater than or equal to 1"),
+    ],
+)
+def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in vtax(*argv, cwd=tmp_path).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_has_no_bill(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert "schema" in one_line(vtax("explain", str(tmp_path), cwd=tmp_path), 1)
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_known_program_in_user_mode_linux(tmp_path: Path) -> None:
+    checked(SPEC)
+    program = ("--in", SPEC, "--reps", "3", "--json", "-q", "--", *PROGRAM)
+    found = counted(vtax("explain", *program, cwd=tmp_path, timeout=300))
+    (bill,) = found["bills"]
+    assert bill["environment"] == SPEC and bill["difference_s"] > 0
+    stat = lines(bill)["stat"]
+    # The shell looks up a few paths of its own.
+    assert 200 <= stat["count"] < 260
+    assert stat["kind"] == "priced" and stat["price_delta_ns"] > 0
+    assert stat["low"] <= stat["seconds"] <= stat["high"]
+    assert lines(bill)["exec"]["count"] == 1
+    total = sum(line["seconds"] or 0.0 for line in bill["lines"])
+    assert bill["difference_s"] == pytest.approx(total + bill["residual_s"])
+    assert bill["host_cpu_s"] > 0
+    (run,) = (tmp_path / "runs").iterdir()
+    kept = records.read(run / "bill.json")
+    assert isinstance(kept, BillRecord) and kept.bills[0].environment == SPEC
+    report = (run / "report.html").read_text()
+    assert 'id="why"' in report and report.index('id="why"') < report.index('id="ratios"')
+    again = counted(vtax("explain", str(run), "--json", "-q", cwd=tmp_path, timeout=300))
+    assert again["bills"][0]["difference_s"] == bill["difference_s"]
+    assert lines(again["bills"][0])["stat"]["count"] == stat["count"]
+    shown = vtax("report", str(run), cwd=tmp_path)
+    assert shown.returncode == 0 and "unexplained" in shown.stdout
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_prediction_runs_the_program_natively_only(tmp_path: Path) -> None:
+    checked(SPEC)
+    program = ("--predict", SPEC, "--reps", "3", "--json", "-q", "--", *PROGRAM)
+    found = counted(vtax("explain", *program, cwd=tmp_path, timeout=300))
+    (bill,) = found["bills"]
+    assert bill["difference_s"] is None and bill["residual_s"] is None
+    assert bill["predicted_low"] <= bill["predicted_s"] <= bill["predicted_high"]
+    assert bill["predicted_s"] > bill["baseline_s"]
+    (run,) = (tmp_path / "runs").iterdir()
+    record = json.loads((run / "run.json").read_text())
+    assert SPEC not in [each["label"] for each in record["environments"]]
+
+
+@pytest.mark.slow
+def test_prices_natively_and_in_user_mode_linux(tmp_path: Path) -> None:
+    checked(SPEC)
+    only = ("--only", "null,stat,fault_anonymous", "--seconds", "0.5", "--reps", "2")
+    done = vtax("prices", "--in", SPEC, *only, "--json", "-q", cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (base, guest) = json.loads(done.stdout)["environments"]
+    assert guest["baseline"] == base["label"]
+    for each in (base, guest):
+        assert {own["name"] for own in each["operations"]} == {"null", "stat", "fault_anonymous"}
+        for own in each["operations"]:
+            assert len(own["ns"]) == 2 and min(own["ns"]) > 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert isinstance(records.read(run / "run.json"), PricesRecord)
+    assert vtax("report", str(run), cwd=tmp_path).returncode == 0
