@@ -216,20 +216,18 @@ def waterfall(bill: Bill) -> Figure:
             {
                 "type": "bar",
                 "orientation": "h",
-                "y": [label(name) for name in names],
+                # Texts beside the bars would stand on the whiskers.
+                "y": [f"{label(name)}  {text}" for name, text in zip(names, texts, strict=True)],
                 "base": [0.0, *begins[:-1], 0.0],
                 "x": [bill.baseline_s, *steps, begins[-1]],
-                "text": texts,
-                "textposition": "outside",
-                "cliponaxis": False,
-                "hovertemplate": "%{text}<extra>%{y}</extra>",
+                "hovertemplate": "%{y}<extra></extra>",
                 "marker": {"color": ["var(--soft)", *map(_colour, lines), "var(--soft)"]},
                 "error_x": _errors(lines),
             }
         ],
         "layout": {
             **base_layout(_ROW_PX * len(names) + 80),
-            "margin": {"l": 150, "r": 90, "t": 8, "b": 44},
+            "margin": {"l": 240, "r": 24, "t": 8, "b": 44},
             "xaxis": {
                 "title": {"text": "seconds", "standoff": 8},
                 "gridcolor": "var(--grid)",
