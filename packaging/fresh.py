@@ -35,6 +35,8 @@ VERBS = (
     "doctor",
     "compare --in native --in uml --in qemu:accel=tcg --reps 2 -- true",
     "compare --in native --in container --in gvisor --reps 2 -- true",
+    "explain --in uml --reps 2 -- ls /usr",
+    "prices --in uml --reps 1 --seconds 1 --only null,stat",
     "report $(ls -d runs/*-true | tail -1)",
     "audit --in native --in uml",
     "memory --in native:mem=64M --sizes 1000-2000:500 --reps 1",
