@@ -16,43 +16,35 @@ const TIMER_STEPS: u64 = 50;
 const SMALLEST_BATCH: u32 = 64;
 /// The largest batch, for a timer that stands still.
 const LARGEST_BATCH: u32 = 1 << 20;
+/// A batch of less than this part of what is enough grows by as much at once.
+const FASTEST_GROWTH: u8 = 16;
 /// An interruption can lengthen one batch, but hardly three.
 const TRIALS: usize = 3;
 const FEWEST: usize = 5;
-const MOST_BATCHES: usize = 2_000;
+pub const MOST_BATCHES: usize = 2_000;
 
 /// When a batch is long enough, and how many batches there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The size of the first batch.
-    smallest: u32,
+    pub smallest: u32,
     /// As many batches take more than the usual time, if need be.
-    fewest: usize,
-    enough_ns: u64,
-    limits: Limits,
+    pub fewest: usize,
+    /// The most batches.
+    pub most: usize,
+    /// What a batch takes at least.
+    pub enough_ns: u64,
+    pub limits: Limits,
 }
 
-impl Rules {
-    /// Batches of at least `shortest_ns`. `timer_step_ns` is the smallest step of
-    /// `CLOCK_MONOTONIC`, which times them; the error says that it is too coarse for the time.
-    pub fn new(
-        (smallest, fewest): (u32, usize),
-        (shortest_ns, timer_step_ns): (u64, u64),
-        limits: Limits,
-    ) -> Result<Self, String> {
-        let enough_ns = shortest_ns.max(TIMER_STEPS.saturating_mul(timer_step_ns));
-        if enough_ns.saturating_mul(fewest as u64) > nanoseconds(limits.usual) {
-            return Err(format!(
-                "CLOCK_MONOTONIC has steps of {timer_step_ns} ns: too coarse to time calls"
-            ));
-        }
-        Ok(Self {
-            smallest,
-            fewest,
-            enough_ns,
-            limits,
-        })
-    }
+/// The least time of a batch: this, and some steps of `CLOCK_MONOTONIC`, which times it.
+pub fn enough_ns(shortest_ns: u64, timer_step_ns: u64) -> u64 {
+    shortest_ns.max(TIMER_STEPS.saturating_mul(timer_step_ns))
+}
+
+/// Why a clock with such steps gives no number.
+pub fn too_coarse(timer_step_ns: u64) -> String {
+    format!("CLOCK_MONOTONIC has steps of {timer_step_ns} ns: too coarse to time calls")
 }
 
 /// Timed batches.
@@ -64,7 +56,7 @@ pub struct Sample<T> {
     pub size: u32,
 }
 
-/// Time batches, which double until they are long enough, for the usual time.
+/// Time batches, which grow until they are long enough, for the usual time.
 ///
 /// `batch` does work of a size, and returns what it took. A first batch that takes all the time is
 /// the only one. Fails where a batch fails.
@@ -82,12 +74,14 @@ pub fn sample<T, E>(
     let mut batches = Vec::new();
     while passed() < longest_ns
         && (batches.len() < rules.fewest || passed() < usual_ns)
-        && batches.len() < MOST_BATCHES
+        && batches.len() < rules.most
     {
         let one = batch(size)?;
         if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH {
             batches.clear();
-            size *= 2;
+            let far = one.0 < rules.enough_ns / u64::from(FASTEST_GROWTH);
+            let growth = u32::from(if far { FASTEST_GROWTH } else { 2 });
+            size = (size * growth).min(LARGEST_BATCH);
         } else {
             batches.push(one);
         }
@@ -104,8 +98,16 @@ pub fn measure<T>(
     timer_step_ns: u64,
     limits: Limits,
 ) -> Result<Distribution, String> {
-    let lengths = (SHORTEST_BATCH_NS, timer_step_ns);
-    let rules = Rules::new((SMALLEST_BATCH, FEWEST), lengths, limits)?;
+    let rules = Rules {
+        smallest: SMALLEST_BATCH,
+        fewest: FEWEST,
+        most: MOST_BATCHES,
+        enough_ns: enough_ns(SHORTEST_BATCH_NS, timer_step_ns),
+        limits,
+    };
+    if rules.enough_ns.saturating_mul(FEWEST as u64) > nanoseconds(limits.usual) {
+        return Err(too_coarse(timer_step_ns));
+    }
     let timed = |size| Ok::<_, String>((batch_ns(&read, size), ()));
     let Sample { batches, size } = sample(timed, &rules)?;
     let few = format!(

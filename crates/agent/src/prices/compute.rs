@@ -179,7 +179,7 @@ fn in_large(
 ) -> io::Result<Price> {
     let mut arena = match bench.arena.take() {
         Some(arena) => arena,
-        None => touched(bench.patience)?,
+        None => touched(bench.patience())?,
     };
     let price = measure(bench, &mut arena);
     bench.arena = Some(arena);

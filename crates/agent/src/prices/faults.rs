@@ -16,12 +16,14 @@ use crate::probe::shuffle::shuffle;
 
 /// 64 KiB: the kernel maps so many pages of a file at one fault, where they are cached.
 const FEW: u32 = 16;
+/// Pages that are touched at a time, in 1 MiB or in larger memory.
+const SOME: u32 = 256;
 /// 4 MiB.
 const MANY: u32 = 1024;
 /// Mappings that exist at a time.
 const GROUP: u64 = 16;
-/// 16 MiB, for huge pages.
-const HUGE_MANY: u32 = 4096;
+/// 8 MiB, for huge pages.
+const HUGE_MANY: u32 = 2048;
 
 pub const TABLE: &[Operation] = &[
     operation("mmap", "anonymous 64 KiB", 1.0, |bench| {
@@ -84,27 +86,27 @@ pub const TABLE: &[Operation] = &[
         of_file(bench, FEW, &[0], |_| Ok(()))
     }),
     operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
-        let pages: Vec<u32> = in_order(MANY).into_iter().step_by(FEW as usize).collect();
-        of_file(bench, MANY, &pages, |_| Ok(()))
+        let pages: Vec<u32> = in_order(SOME).into_iter().step_by(FEW as usize).collect();
+        of_file(bench, SOME, &pages, |_| Ok(()))
     }),
     operation("fault_file", "in order", 0.0, |bench| {
-        of_file(bench, MANY, &in_order(MANY), |_| Ok(()))
+        of_file(bench, SOME, &in_order(SOME), |_| Ok(()))
     }),
     operation("fault_file", "in random order, MADV_RANDOM", 0.0, |bench| {
-        of_file(bench, MANY, &in_random_order(MANY), Mapping::advise_random)
+        of_file(bench, SOME, &in_random_order(SOME), Mapping::advise_random)
     }),
     operation("fault_cow", "private page of a file", 0.0, |bench| {
-        let (file, pages) = (pages_of_file(bench, MANY)?, in_order(MANY));
-        let prepare = |(): &mut ()| Ok(Region::map_private(&file, MANY as usize)?);
-        bench.staged(MANY.into(), (), prepare, |(), region| touch(region, &pages))
+        let (file, pages) = (pages_of_file(bench, SOME)?, in_order(SOME));
+        let prepare = |(): &mut ()| Ok(Region::map_private(&file, SOME as usize)?);
+        bench.staged(SOME.into(), (), prepare, |(), region| touch(region, &pages))
     }),
     operation("fault_cow", "after fork", 0.0, |bench| {
-        let pages = in_order(MANY);
+        let pages = in_order(SOME);
         let prepare = |region: &mut Region| {
             touch(region, &pages)?;
             Companion::waiting()
         };
-        bench.staged(MANY.into(), small(MANY)?, prepare, |region, _| {
+        bench.staged(SOME.into(), small(SOME)?, prepare, |region, _| {
             touch(region, &pages)
         })
     }),
@@ -151,9 +153,10 @@ fn touch(region: &mut Region, pages: &[u32]) -> io::Result<()> {
 }
 
 fn anonymous(bench: &Bench, pages: &[u32]) -> io::Result<Price> {
+    let mut parts = pages.chunks_exact(SOME as usize).cycle();
     let prepare = |region: &mut Region| Ok(region.drop_pages()?);
-    bench.staged(MANY.into(), small(MANY)?, prepare, |region, ()| {
-        touch(region, pages)
+    bench.staged(SOME.into(), small(MANY)?, prepare, |region, ()| {
+        touch(region, parts.next().unwrap_or_default())
     })
 }
 

@@ -10,14 +10,18 @@ use std::os::unix::fs::FileExt;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
 use nix::sys::stat::{Mode, stat};
-use nix::unistd::{UnlinkatFlags, Whence, fsync, lseek, mkdir, symlinkat, unlink, unlinkat};
+use nix::unistd::{Whence, fsync, lseek, mkdir, symlinkat, unlink};
 
 use crate::prices::calls_unsafe::{getdents, readlink};
 use crate::prices::measure::{Bench, Price};
 use crate::prices::{Operation, operation};
 
-/// Files that are open or new at a time: few, because making one may be slow.
+/// Files that are open at a time.
 const GROUP: u64 = 16;
+/// Files that are made or deleted at a time, and batches of them. They are few: for minutes after
+/// it deleted a file, ext4 looks at it each time that it makes one.
+const NEW: u64 = 4;
+const FEW: usize = 5;
 /// Entries of the largest folder here take a third of it.
 const ENTRIES_BYTES: usize = 32 << 10;
 
@@ -81,19 +85,28 @@ pub const TABLE: &[Operation] = &[
     operation("write", "4 KiB", 1.0, |bench| write(bench, 4096)).of(4096),
     operation("write", "64 KiB", 1.0, |bench| write(bench, 65536)).of(65536),
     operation("create", "", 1.0, |bench| {
-        let paths = bench.folder()?.paths("created-", GROUP)?;
-        let prepare =
-            |(): &mut ()| over(&paths, |path| if_there(unlink(path))).map(|()| Vec::new());
-        bench.staged(GROUP, (), prepare, |(), files| {
+        bench.most = FEW;
+        let folder = bench.folder()?;
+        let prepare = |made: &mut u64| Ok((folder.more("created", made, NEW)?, Vec::new()));
+        bench.staged(NEW, 0, prepare, |_, (paths, files)| {
             let made: nix::Result<Vec<OwnedFd>> = paths.iter().map(|path| open_new(path)).collect();
             *files = made?;
             Ok(())
         })
     }),
+    operation("mkdir", "", 1.0, |bench| {
+        bench.most = FEW;
+        let folder = bench.folder()?;
+        let prepare = |made: &mut u64| folder.more("folder", made, NEW);
+        bench.staged(NEW, 0, prepare, |_, paths| {
+            over(paths, |path| mkdir(path, Mode::S_IRWXU))
+        })
+    }),
     operation("unlink", "", 1.0, |bench| {
-        let paths = bench.folder()?.paths("unlinked-", GROUP)?;
+        bench.most = FEW;
+        let paths = bench.folder()?.more("unlinked", &mut 0, NEW)?;
         let prepare = |(): &mut ()| over(&paths, |path| open_new(path).map(drop));
-        bench.staged(GROUP, (), prepare, |(), ()| over(&paths, unlink))
+        bench.staged(NEW, (), prepare, |(), ()| over(&paths, unlink))
     }),
     operation("rename", "", 1.0, |bench| {
         bench.file(1)?;
@@ -103,14 +116,6 @@ pub const TABLE: &[Operation] = &[
             renameat(AT_FDCWD, from.as_c_str(), AT_FDCWD, to.as_c_str())?;
             std::mem::swap(&mut from, &mut to);
             Ok::<_, Errno>(())
-        })
-    }),
-    operation("mkdir", "", 1.0, |bench| {
-        let paths = bench.folder()?.paths("folder-", GROUP)?;
-        let remove = |path: &CStr| unlinkat(AT_FDCWD, path, UnlinkatFlags::RemoveDir);
-        let prepare = |(): &mut ()| over(&paths, |path| if_there(remove(path)));
-        bench.staged(GROUP, (), prepare, |(), ()| {
-            over(&paths, |path| mkdir(path, Mode::S_IRWXU))
         })
     }),
     operation("fsync", "after 4 KiB written", 1.0, |bench| {
@@ -156,7 +161,7 @@ fn opening(bench: &Bench, path: &CStr) -> io::Result<Price> {
 
 /// One call that returns all of this many entries; 0: one behind them.
 fn entries(bench: &Bench, count: u64) -> io::Result<Price> {
-    let folder = bench.folder()?.with_files(count.max(1))?;
+    let folder = bench.folder()?.with_entries(count.max(1))?;
     let mut buffer = vec![0; ENTRIES_BYTES];
     let bytes = getdents(&folder, &mut buffer)?;
     if getdents(&folder, &mut buffer)? > 0 {

@@ -25,10 +25,13 @@ impl Folder {
         Ok(CString::new(self.0.join(name).into_os_string().into_vec())?)
     }
 
-    /// The paths of this many things that have the same beginning.
-    pub fn paths(&self, prefix: &str, count: u64) -> io::Result<Vec<CString>> {
-        let each = (0..count).map(|number| self.path(&format!("{prefix}{number}")));
-        each.collect()
+    /// The paths of `count` more things of one kind; `made` counts them.
+    pub fn more(&self, kind: &str, made: &mut u64, count: u64) -> io::Result<Vec<CString>> {
+        let numbers = *made..*made + count;
+        *made += count;
+        numbers
+            .map(|number| self.path(&format!("{kind}-{number}")))
+            .collect()
     }
 
     /// A file of this length for reading and writing, and what is in it is cached.
@@ -46,12 +49,15 @@ impl Folder {
         self.path(&name)
     }
 
-    /// A folder with this many files.
-    pub fn with_files(&self, count: u64) -> io::Result<File> {
+    /// A folder with this many entries.
+    pub fn with_entries(&self, count: u64) -> io::Result<File> {
         let name = format!("entries-{count}");
         fs::create_dir(self.0.join(&name))?;
+        fs::write(self.0.join("entry"), [])?;
+        // As links where there are any, so that few files are deleted at the end.
         for number in 0..count {
-            fs::write(self.0.join(&name).join(format!("file-{number:04}")), [])?;
+            let entry = self.0.join(&name).join(format!("file-{number:04}"));
+            fs::hard_link(self.0.join("entry"), &entry).or_else(|_| fs::write(entry, []))?;
         }
         File::open(self.0.join(name))
     }

@@ -11,7 +11,7 @@ use vtax_sys::pinning;
 use vtax_tuner::statistics::median;
 use vtax_workloads::Meter;
 
-use crate::clocks::cost::{Rules, sample};
+use crate::clocks::cost::{MOST_BATCHES, Rules, enough_ns, sample, too_coarse};
 use crate::clocks::distribution::Distribution;
 use crate::clocks::limits::Limits;
 use crate::clocks::timing;
@@ -20,12 +20,12 @@ use crate::probe::arena::Arena;
 use crate::probe::meter::float;
 
 const SHORTEST_BATCH_NS: u64 = 10_000;
-/// And so many readings of the timer: one reading more or less is then at most 1 % of a batch.
-const READINGS: u64 = 100;
+/// And so many readings of the timer, of which one is taken off.
+const READINGS: u64 = 30;
 /// The median of three is not one that was disturbed; long operations have fewer.
-const FEWEST: usize = 3;
+const FEWEST: u32 = 3;
 /// Empty timings of which the median is what timing itself takes.
-const EMPTY: usize = 101;
+const EMPTY: usize = 11;
 
 /// What durations are measured with.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -38,18 +38,23 @@ pub struct Timer {
 
 impl Timer {
     fn look() -> Self {
-        let empty = (0..EMPTY).map(|_| float(nanoseconds(Meter::start().stop().wall)));
         Self {
             step_ns: timing::look().step_ns,
-            reading_ns: median(empty.collect()).map_or(0, whole),
+            reading_ns: reading_ns(),
         }
     }
 
-    fn rules(&self, limits: Limits) -> Result<Rules, String> {
-        let step = self.step_ns.ok_or("CLOCK_MONOTONIC stood still")?;
+    /// The least time of a batch.
+    fn enough_ns(&self) -> u64 {
         let shortest_ns = SHORTEST_BATCH_NS.max(READINGS * self.reading_ns);
-        Rules::new((1, FEWEST), (shortest_ns, step), limits)
+        enough_ns(shortest_ns, self.step_ns.unwrap_or(0))
     }
+}
+
+/// What a timing of nothing shows now: gVisor's clock, for one, is slow in its first second.
+fn reading_ns() -> u64 {
+    let empty = (0..EMPTY).map(|_| float(nanoseconds(Meter::start().stop().wall)));
+    median(empty.collect()).map_or(0, whole)
 }
 
 /// Adds up what the timed parts of a batch take.
@@ -127,9 +132,11 @@ impl Price {
 #[derive(Debug)]
 pub struct Bench {
     pub timer: Timer,
-    pub limits: Limits,
-    /// How long the preparation of one operation may take.
-    pub patience: Duration,
+    /// Time for all operations.
+    time: Duration,
+    limits: Limits,
+    /// The most batches of this operation.
+    pub most: usize,
     /// Memory that more than one operation needs.
     pub arena: Option<Arena>,
     folder: Result<Folder, String>,
@@ -141,20 +148,34 @@ pub struct Bench {
 
 impl Bench {
     /// Files are made in a new folder in `parent`. This thread stays on one CPU.
-    pub fn new(parent: &Path) -> Self {
+    pub fn new(time: Duration, parent: &Path) -> Self {
         let cpus = pinning::cpus().unwrap_or_default();
         Self {
             cpu: pinning::stay_on_last(),
             cpus,
             timer: Timer::look(),
+            time,
             limits: Limits {
-                usual: Duration::ZERO,
-                longest: Duration::ZERO,
+                usual: time,
+                longest: time,
             },
-            patience: Duration::ZERO,
+            most: MOST_BATCHES,
             arena: None,
             folder: Folder::make(parent).map_err(|error| vtax_sys::reason(&error)),
         }
+    }
+
+    /// Begin with an operation that should take this time.
+    pub fn begin(&mut self, share: Duration) {
+        let least = FEWEST * Duration::from_nanos(self.timer.enough_ns());
+        self.limits.usual = share.max(least);
+        self.limits.longest = FEWEST * self.limits.usual;
+        self.most = MOST_BATCHES;
+    }
+
+    /// How long the preparation of one operation may take.
+    pub fn patience(&self) -> Duration {
+        self.time / 3
     }
 
     pub fn folder(&self) -> io::Result<&Folder> {
@@ -185,10 +206,23 @@ impl Bench {
         &self,
         mut batch: impl FnMut(&mut Watch, u64) -> io::Result<u64>,
     ) -> io::Result<Price> {
-        let rules = self.timer.rules(self.limits).map_err(io::Error::other)?;
+        let step_ns = self.timer.step_ns;
+        let step_ns = step_ns.ok_or_else(|| io::Error::other("CLOCK_MONOTONIC stood still"))?;
+        let enough_ns = self.timer.enough_ns();
+        if FEWEST * Duration::from_nanos(enough_ns) > self.time / 10 {
+            return Err(io::Error::other(too_coarse(step_ns)));
+        }
+        let rules = Rules {
+            smallest: 1,
+            fewest: FEWEST as usize,
+            most: self.most,
+            enough_ns,
+            limits: self.limits,
+        };
+        let reading_ns = reading_ns();
         let timed = |size: u32| -> io::Result<_> {
             let mut watch = Watch {
-                reading_ns: self.timer.reading_ns,
+                reading_ns,
                 ..Watch::default()
             };
             let operations = batch(&mut watch, size.into())?;
@@ -234,7 +268,7 @@ impl Bench {
         group: u64,
         mut state: S,
         prepare: impl Fn(&mut S) -> io::Result<T>,
-        work: impl Fn(&mut S, &mut T) -> io::Result<()>,
+        mut work: impl FnMut(&mut S, &mut T) -> io::Result<()>,
     ) -> io::Result<Price> {
         self.measure(|watch, count| {
             let groups = count.div_ceil(group);
@@ -277,11 +311,8 @@ mod tests {
     use super::*;
 
     fn bench() -> Bench {
-        let mut bench = Bench::new(&std::env::temp_dir());
-        bench.limits = Limits {
-            usual: Duration::from_millis(20),
-            longest: Duration::from_millis(60),
-        };
+        let mut bench = Bench::new(Duration::from_secs(1), &std::env::temp_dir());
+        bench.begin(Duration::from_millis(20));
         bench
     }
 
@@ -331,7 +362,7 @@ mod tests {
                 .to_string()
                 .contains("no batch")
         );
-        bench.timer.step_ns = Some(10_000_000);
+        bench.timer.step_ns = Some(1_000_000);
         let coarse = bench.always(|| 1).unwrap_err();
         assert!(coarse.to_string().contains("too coarse"), "{coarse}");
     }
