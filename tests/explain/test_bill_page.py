@@ -113,3 +113,13 @@ def test_time_that_another_cpu_waits_for_is_no_gain(found: Bill) -> None:
     own = bill("uml", "native", used(0.26, 0.26, 0.27), base, COUNTED, PRICES)
     both = {each.operation: each.gain_s for each in remedies(own, COUNTED, PRICES)}
     assert both["stat"] == pytest.approx(alone["stat"] / 2)
+
+
+def test_no_program_can_do_without_its_own_start() -> None:
+    prices = price_list({"exec": (1e6, 6e6), "vfork": (0.0, 0.0), **USER})
+    base, there = used(0.01, 0.01), used(0.03, 0.03)
+    for count, gain in ((1.0, None), (4.0, 0.015)):
+        counted = Counted({"sched.execs": (count, count)})
+        own = bill("uml", "native", there, base, counted, prices)
+        found = {each.operation: each.gain_s for each in remedies(own, counted, prices)}
+        assert found.get("exec") == (None if gain is None else pytest.approx(gain))

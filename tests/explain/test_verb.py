@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -11,10 +14,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from command_line import one_line, vtax
+from command_line import SOURCE, command, one_line, vtax, without_root
+from process_watch import ended, eventually, processes_naming
 from tested_machines import checked
 from vtax.core.formats import records
 from vtax.core.formats.bill import BillRecord
+from vtax.explain.campaign import predicted
 from vtax.prices.record import PricesRecord
 
 SPEC = "uml:mem=256M"
@@ -46,7 +51,8 @@ def test_help(snapshot: SnapshotAssertion) -> None:
     [
         (("explain", "--in", "umi", "--", "true"), "did you mean 'uml'"),
         (("explain", "--predict", "umi", "--", "true"), "did you mean 'uml'"),
-        (("explain", "--in", "native", "--", "no-such-program"), "no-such-program"),
+        (("explain", "--in", "native", "--", "true"), "only the baseline would run"),
+        (("explain", "--predict", "uml", "--", "no-such-program"), "no-such-program"),
         (("prices", "--in", "umi"), "did you mean 'uml'"),
         (("prices", "--reps", "0"), "greater than or equal to 1"),
     ],
@@ -120,3 +126,61 @@ def test_prices_natively_and_in_user_mode_linux(tmp_path: Path) -> None:
     (run,) = (tmp_path / "runs").iterdir()
     assert isinstance(records.read(run / "run.json"), PricesRecord)
     assert vtax("report", str(run), cwd=tmp_path).returncode == 0
+
+
+@needs_root
+def test_ctrl_c_keeps_the_comparison_and_leaves_nothing_running(tmp_path: Path) -> None:
+    line = command("explain", "--predict", SPEC, "--reps", "1000", "--", "sleep", "0.21")
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(line, env=environment, cwd=tmp_path, stdout=quiet, stderr=quiet)
+    with ended(process):
+        runs = tmp_path / "runs"
+        saved = eventually(lambda: any(runs.glob("*/samples.jsonl")) or process.poll(), 60)
+        if process.poll() == 1:
+            pytest.skip("the recorder cannot count here")
+        assert saved
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert eventually(lambda: not processes_naming(str(runs)), 20)
+    (run,) = runs.iterdir()
+    assert json.loads((run / "run.json").read_text())["state"] == "interrupted"
+    assert (run / "report.html").exists() and not (run / "bill.json").exists()
+
+
+def test_without_root_nothing_is_compared_first(tmp_path: Path) -> None:
+    done = without_root("explain", "--in", "uml", "--", "true", cwd=tmp_path)
+    assert "vtax" in one_line(done, 1)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_bill_later_needs_the_same_input(tmp_path: Path) -> None:
+    checked(SPEC)
+    argv = (*command("explain", "--in", SPEC, "--reps", "2", "--json", "-q"), "--", "wc", "-l")
+    settings = {**os.environ, "PYTHONPATH": str(SOURCE)}
+
+    def explain(line: Sequence[str], given: str) -> CompletedProcess[str]:
+        return subprocess.run(
+            line, input=given, env=settings, cwd=tmp_path, capture_output=True, text=True
+        )
+
+    counted(explain(argv, "a\nb\n"))
+    (run,) = (tmp_path / "runs").iterdir()
+    again = command("explain", str(run), "--json", "-q")
+    refused = one_line(explain(again, "a\n"), 2)
+    assert "standard input" in refused and f"vtax explain {run} <" in refused
+    counted(explain(again, "a\nb\n"))
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ("uml",),
+        ("uml:mem=1G,swap=1G", "gvisor"),
+        ("qemu:accel=tcg,smp=2,mem=1G", "ssh:root@host,mem=1G", "uml"),
+    ],
+)
+def test_commas_between_and_within_specs(specs: tuple[str, ...]) -> None:
+    assert predicted(",".join(specs)) == list(specs)

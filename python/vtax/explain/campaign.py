@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +12,7 @@ from vtax import __version__
 from vtax.compare import report
 from vtax.compare.analysis import compare
 from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
-from vtax.compare.verb import CompareOptions, request_of, require
+from vtax.compare.verb import request_of, require
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
 from vtax.core.formats.bill import BILL, Bill, BillRecord
@@ -27,51 +26,89 @@ from vtax.explain import counting
 from vtax.explain.again import options_of
 from vtax.explain.bill import Counted, Used, bill
 from vtax.explain.remedies import remedies
+from vtax.explain.verb import ExplainOptions
 from vtax.prices import book
 from vtax.prices.book import PricedPair
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A bill, and the folder of its comparison."""
+    """A bill, the comparison that it explains, and their folder."""
 
     record: BillRecord
+    comparison: ComparisonRecord
     folder: Path
 
 
-def anew(options: CompareOptions, predicted: Sequence[str], listener: Listener) -> Explained:
-    """Compare, count and write the bill, in a new run folder. The program does not run in the
-    environments that are `predicted`.
+def anew(options: ExplainOptions, listener: Listener) -> Explained:
+    """Compare, count and write the bill, in a new run folder. The program does not run in
+    environments whose time is only predicted.
 
-    Raises VtaxError when nothing was measured, or the program cannot be counted; what was measured
-    is kept.
+    Raises MisuseError when there is nothing to explain, VtaxError when nothing can be counted or
+    was measured, KeyboardInterrupt after Ctrl-C; the comparison and its report are kept.
     """
-    if predicted:
-        options = dataclasses.replace(options, environments=list(predicted))
     chosen = dict.fromkeys((*(options.instruments or ()), HostCpu.name))
-    request = request_of(dataclasses.replace(options, instruments=list(chosen)))
-    run = _natively(request) if predicted else request
+    request = _request(replace(options, instruments=list(chosen)))
+    run = _natively(request) if options.predict else request
     require(run)
+    counting.require()
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(run, folder, listener)
     record = campaign.carry_out()
+    report.write(compare(record, campaign.samples, str(folder.path)), campaign.samples, folder.path)
+    if record.state == "interrupted":
+        raise KeyboardInterrupt
     return _explained(request, record, campaign.samples, folder, listener)
 
 
 def again(path: Path, listener: Listener) -> Explained:
     """Write the bill of a comparison that exists: its program is counted now.
 
-    Raises MisuseError when the folder holds no comparison, or one that cannot be repeated.
+    Raises MisuseError when the folder holds no comparison, or one that cannot be repeated, and what
+    `anew` raises.
     """
     record, samples = load(path)
-    request = request_of(options_of(record))
+    options = options_of(record)
+    workdir = None if record.workdir is None else Path(record.workdir)
+    request = _request(replace(options, workdir=workdir))
+    if request.workload.parameters() != record.workload_parameters:
+        raise MisuseError(
+            "the program's standard input is not that of the run",
+            f"give the same again: vtax explain {path} < FILE",
+        )
+    require(request)
+    counting.require()
     return _explained(request, record, samples, RunFolder(path), listener)
+
+
+def _request(options: ExplainOptions) -> ComparisonRequest:
+    """What is compared or predicted. Raises MisuseError when only a baseline would be."""
+    if options.predict:
+        options = replace(options, environments=predicted(options.predict))
+    request = request_of(options)
+    if all(each.role != "measured" for each in request.compared_variants):
+        raise MisuseError(
+            "nothing to explain: only the baseline would run", "name an environment: --in uml"
+        )
+    return request
+
+
+def predicted(text: str) -> list[str]:
+    """The specs in a text with commas between them, as within a spec:
+    ``uml:mem=1G,swap=1G,gvisor`` has two."""
+    found: list[str] = []
+    for piece in text.split(","):
+        if found and "=" in piece.partition(":")[0]:
+            found[-1] += f",{piece}"
+        else:
+            found.append(piece.strip())
+    return found
 
 
 def _natively(request: ComparisonRequest) -> ComparisonRequest:
     """The same without the environments whose times are predicted."""
     kept = tuple(each for each in request.compared_variants if each.role != "measured")
-    return dataclasses.replace(request, compared_variants=kept)
+    return replace(request, compared_variants=kept)
 
 
 def _explained(
@@ -88,7 +125,7 @@ def _explained(
     found = _bill_record(request, record, samples, counts, pairs)
     records.write(folder.path / BILL, found)
     report.write(compare(record, samples, str(folder.path)), samples, folder.path)
-    return Explained(found, folder.path)
+    return Explained(found, record, folder.path)
 
 
 def _prices(
@@ -140,22 +177,25 @@ def _bill_record(
 ) -> BillRecord:
     counted = Counted(counts.counts)
     bills: list[Bill] = []
+    ran = {each.label for each in record.environments}
     for own in request.compared_variants:
         if own.role != "measured" or own.label not in pairs or own.baseline is None:
             continue
-        base = used(samples, own.baseline)
-        if base is None:
-            raise VtaxError(f"{own.baseline}: no repetition was finished, so there is no bill")
+        base, there = used(samples, own.baseline), used(samples, own.label)
+        if base is None or (there is None and own.label in ran):
+            failed = own.baseline if base is None else own.label
+            raise VtaxError(
+                f"{failed}: no repetition was finished, so there is no bill",
+                "vtax report says what failed",
+            )
         prices = pairs[own.label].prices
-        found = bill(own.label, own.baseline, used(samples, own.label), base, counted, prices)
+        found = bill(own.label, own.baseline, there, base, counted, prices)
         more = {
             "remedies": remedies(found, counted, prices),
             "host_cpu_s": _host_cpu(samples, own.label),
             "baseline_host_cpu_s": _host_cpu(samples, own.baseline),
         }
         bills.append(found.model_copy(update=more))
-    if not bills:
-        raise MisuseError("nothing to explain: only the baseline ran", "add --in or --predict")
     return BillRecord(
         vtax_version=__version__,
         name=request.workload.label(),

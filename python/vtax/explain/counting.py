@@ -8,6 +8,7 @@ shows it.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,10 @@ from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.files import read_bounded
 from vtax.core.formats.folder import RAW, RunFolder
+from vtax.core.formats.scratch import scratch
 from vtax.core.recorder.intervals import EVENTS, MAX_JSON_BYTES, RECORD
-from vtax.core.recorder.options import RecordOptions
+from vtax.core.recorder.options import RecordOptions, Target
+from vtax.core.recorder.recorder import Recorder
 from vtax.core.runner.instruments.record import Recording
 from vtax.core.runner.matching import ComparedVariant
 from vtax.core.runner.repetition import Repetition
@@ -44,6 +47,18 @@ class Counting:
     """Each column's count in each run."""
     wall_s: tuple[float, ...]
     """How long each run took."""
+
+
+def require() -> None:
+    """Raise VtaxError, in the recorder's own words, where it cannot count.
+
+    It counts this process for a moment, so that nobody waits for a comparison first.
+    """
+    with scratch("counting") as folder:
+        arguments = [*OPTIONS.arguments(), *Target(pid=os.getpid()).arguments()]
+        with Recorder(arguments, folder / "recording") as recorder:
+            recorder.ready()
+            recorder.finish()
 
 
 def count(request: ComparisonRequest, native: ComparedVariant, folder: RunFolder,

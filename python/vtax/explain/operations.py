@@ -32,7 +32,7 @@ class Operation:
     without_faults: bool = False
     """Whether the price includes page faults, which are lines of their own."""
     own_calls: float | None = None
-    """Of the calls that the price includes, those that are not lines of their own; None: all."""
+    """How many of the calls that the price includes are on no other line; None: all."""
     without: tuple[tuple[str, float], ...] = ()
     """Operations that the price includes and that are lines of their own, and how many."""
     by_switches: bool = False

@@ -73,6 +73,8 @@ class _Rule:
     better: Better
     text: str
     source: str
+    needed: int = 0
+    """How many of the operations no program can do without."""
 
 
 RULES: Sequence[_Rule] = (
@@ -90,7 +92,8 @@ RULES: Sequence[_Rule] = (
     _Rule("open", _none, "search fewer folders for files that are not there", "ld.so(8), strace -e "
           "openat"),
     _Rule("fsync", _none, "join fsyncs of several files into one batch", "fsync(2)"),
-    _Rule("exec", _none, "call a library instead of a program for each piece of work", "execve(2)"),
+    _Rule("exec", _none, "call a library instead of a program for each piece of work", "execve(2)",
+          needed=1),
     _Rule("context switch", _none, "hand over more work at a time between threads, so that fewer "
           "of them wait", "pipe(7), futex(2)"),
 )  # fmt: skip
@@ -115,8 +118,8 @@ def _found(bill: Bill, counted: Counted, prices: PriceList) -> Iterator[Remedy]:
         if better is None:
             continue
         after_s = line.count * better * NS / bill.concurrency
-        bound = rule.better is _none
+        spared = 1.0 - rule.needed / line.count
         yield Remedy(
-            operation=rule.operation, text=rule.text, gain_s=line.seconds - after_s,
-            at_most=bound, source=rule.source,
+            operation=rule.operation, text=rule.text, gain_s=spared * (line.seconds - after_s),
+            at_most=rule.better is _none, source=rule.source,
         )  # fmt: skip

@@ -62,12 +62,10 @@ def explain(options: ExplainOptions) -> None:
 
     folder, options = _existing(options)
     progress = listener(options.quiet)
-    predicted = options.predict.split(",") if options.predict else ()
-    found = (
-        campaign.again(folder, progress) if folder else campaign.anew(options, predicted, progress)
-    )
+    found = campaign.again(folder, progress) if folder else campaign.anew(options, progress)
     answer = to_json(found.record) if options.as_json else None
     campaigns.show_result(page(found.record), found.folder, answer)
+    campaigns.end(found.comparison.state, failed=bool(found.comparison.failures))
 
 
 def _existing(options: ExplainOptions) -> tuple[Path | None, ExplainOptions]:

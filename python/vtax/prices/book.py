@@ -7,7 +7,6 @@ measured again.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from vtax.core import cache
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
 from vtax.core.formats.folder import RunFolder, slug
+from vtax.core.formats.scratch import scratch
 from vtax.core.runner.matching import ComparedVariant
 from vtax.core.runner.runner import Listener
 from vtax.prices.analysis import PriceList, changed_facts
@@ -84,18 +84,19 @@ def measured(
 ) -> Sequence[PricedPair]:
     """Measure these environments and their baselines now, and keep the prices.
 
-    Raises VtaxError when nothing can be measured, or the run was interrupted.
+    Raises VtaxError when nothing can be measured, KeyboardInterrupt after Ctrl-C.
     """
     request = PricesRequest(
-        variants=tuple(dataclasses.replace(each, role=each.role) for each in variants),
+        variants=tuple(variants),
         variables=variables,
         command_line=command_line,
         seed=seed,
     )
-    folder = RunFolder.create(cache.folder(FOLDER), "measured")
-    record = PricesCampaign(request, folder, listener).carry_out()
-    if record.state != "complete":
-        raise VtaxError("the prices were not measured to the end", "run it again")
+    with scratch("prices") as parent:
+        folder = RunFolder.create(parent, "prices")
+        record = PricesCampaign(request, folder, listener).carry_out()
+    if record.state == "interrupted":
+        raise KeyboardInterrupt
     keep(record)
     return pairs(record)
 

@@ -22,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "epilog": EXAMPLES,
 }
 ROUNDS = 4
+"""As of `campaign`, which is not imported for the help."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ use crate::prices::{Operation, operation};
 use crate::probe::arena::{Arena, HUGE_BYTES, PAGE_WORDS, Pages, touch_pages};
 use crate::probe::shuffle::shuffle;
 
-/// 64 KiB: the kernel maps so many pages of a file at one fault, where they are cached.
+/// 64 KiB: the kernel maps as many cached pages of a file at one fault.
 const FEW: u32 = 16;
 /// Pages that are touched at a time, in 1 MiB or in larger memory.
 const SOME: u32 = 256;

@@ -20,7 +20,7 @@ use crate::probe::arena::Arena;
 use crate::probe::meter::float;
 
 const SHORTEST_BATCH_NS: u64 = 10_000;
-/// And so many readings of the timer, of which one is taken off.
+/// A batch takes at least as long as N readings of the timer; one reading is taken off.
 const READINGS: u64 = 30;
 /// The median of three is not one that was disturbed; long operations have fewer.
 const FEWEST: u32 = 3;
