@@ -13,7 +13,6 @@ from vtax.core.runner.campaign import Request, StagedCampaign
 from vtax.core.runner.matching import ComparedVariant
 from vtax.core.runner.repetition import Repetition
 from vtax.core.runner.runner import Done, Step, Variant
-from vtax.environments.base import MachineLike
 from vtax.prices.record import (
     AbsentOperation,
     PricedEnvironment,
@@ -111,9 +110,6 @@ class PricesCampaign(StagedCampaign[PricesRequest, PricesRecord, int]):
             environments=tuple(self._priced(each) for each in request.variants),
         )
 
-    def booted(self, variant: Variant, machine: MachineLike) -> None:
-        self._seen[variant.label].facts = dict(machine.facts)
-
     def read(self, this: Repetition) -> None:
         require_success("vtax-agent prices", this.finished[0].outcome, this.exchange)
         text = this.exchange.read_text("stdout", ANSWER_BYTES)
@@ -124,7 +120,12 @@ class PricesCampaign(StagedCampaign[PricesRequest, PricesRecord, int]):
 
     def done(self, done: Done) -> None:
         assert self._read is not None
-        self._seen[done.step.variant].answers.append(self._read)
+        seen, machine = self._seen[done.step.variant], done.repetition.machine
+        if not seen.answers:
+            # A kernel may choose another clock source in the first seconds after its start.
+            machine.refresh_facts()
+            seen.facts = dict(machine.facts)
+        seen.answers.append(self._read)
         self._save()
 
     def failed(self, step: Step, error: VtaxError) -> None:
