@@ -76,7 +76,7 @@ fn prices_are_there_or_absent_with_a_reason_and_no_file_stays() {
 
 #[test]
 fn prices_without_a_folder_lack_those_of_files_only() {
-    let only = format!("{CALLS},stat,open,fault_file");
+    let only = format!("{CALLS},stat,open,close");
     let answer = json(&["--seconds", "10", "--only", &only], Path::new("/proc"));
     let absent = list(&answer, "absent");
     let of_files: Vec<&Value> = absent
@@ -89,7 +89,7 @@ fn prices_without_a_folder_lack_those_of_files_only() {
         })
         .collect();
     let contexts = |name: &str| of_files.iter().filter(|one| one["name"] == name).count();
-    assert_eq!(["stat", "open", "fault_file"].map(contexts), [2, 2, 4]);
+    assert_eq!(["stat", "open", "close"].map(contexts), [1, 1, 1]);
     assert!(
         names(list(&answer, "operations")).contains("null"),
         "{answer}"

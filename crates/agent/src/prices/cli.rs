@@ -27,9 +27,9 @@ pub struct PricesArguments {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_possible_values = true,
           value_parser = PossibleValuesParser::new(names().into_iter().map(|(name, _)| name)))]
     only: Vec<String>,
-    /// Where files are made, in a folder that is removed at the end
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    folder: PathBuf,
+    /// Where files are made, in a folder that is removed at the end; default: /var/tmp, or else here
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
     /// List the names and their contexts
     #[arg(long)]
     list: bool,
@@ -41,7 +41,7 @@ impl PricesArguments {
     /// Fails when the standard output cannot be written.
     pub fn carry_out(&self) -> Result<(), Error> {
         if !self.list {
-            return output::json(&measure(&self.only, self.seconds, &self.folder));
+            return output::json(&measure(&self.only, self.seconds, self.folder.as_deref()));
         }
         let line = |(name, contexts): (&str, Vec<&str>)| format!("{name}: {}", contexts.join("; "));
         let lines: Vec<String> = names().into_iter().map(line).collect();

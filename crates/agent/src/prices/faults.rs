@@ -10,6 +10,7 @@ use vtax_sys::calls::memory::{Mapping, PAGE_BYTES, Region};
 use crate::prices::calls_unsafe::{heap_end, move_heap_end};
 use crate::prices::measure::{Bench, Price};
 use crate::prices::processes::Companion;
+use crate::prices::tree::large;
 use crate::prices::{Operation, operation};
 use crate::probe::arena::{Arena, HUGE_BYTES, PAGE_WORDS, Pages, touch_pages};
 use crate::probe::shuffle::shuffle;
@@ -30,8 +31,8 @@ pub const TABLE: &[Operation] = &[
         bench.making(GROUP, || Ok(Region::map(FEW as usize)?))
     })
     .of(64 << 10),
-    operation("mmap", "file of 64 KiB", 1.0, |bench| {
-        let file = pages_of_file(bench, FEW)?;
+    operation("mmap", "64 KiB of a file of the system", 1.0, |bench| {
+        let file = large()?;
         bench.making(GROUP, || Ok(map_file(&file, FEW)?))
     })
     .of(64 << 10),
@@ -82,21 +83,18 @@ pub const TABLE: &[Operation] = &[
             |(), region| touch(region, &pages),
         )
     }),
-    operation("fault_file", "file of 64 KiB", 0.0, |bench| {
-        of_file(bench, FEW, &[0], |_| Ok(()))
+    operation("fault_file", "one of 64 KiB", 0.0, |bench| {
+        of_file(bench, FEW, &[0])
     }),
     operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
         let pages: Vec<u32> = in_order(SOME).into_iter().step_by(FEW as usize).collect();
-        of_file(bench, SOME, &pages, |_| Ok(()))
+        of_file(bench, SOME, &pages)
     }),
     operation("fault_file", "in order", 0.0, |bench| {
-        of_file(bench, SOME, &in_order(SOME), |_| Ok(()))
-    }),
-    operation("fault_file", "in random order, MADV_RANDOM", 0.0, |bench| {
-        of_file(bench, SOME, &in_random_order(SOME), Mapping::advise_random)
+        of_file(bench, SOME, &in_order(SOME))
     }),
     operation("fault_cow", "private page of a file", 0.0, |bench| {
-        let (file, pages) = (pages_of_file(bench, SOME)?, in_order(SOME));
+        let (file, pages) = (large()?, in_order(SOME));
         let prepare = |(): &mut ()| Ok(Region::map_private(&file, SOME as usize)?);
         bench.staged(SOME.into(), (), prepare, |(), region| touch(region, &pages))
     }),
@@ -121,10 +119,6 @@ fn in_random_order(count: u32) -> Vec<u32> {
     let mut pages = in_order(count);
     shuffle(&mut pages);
     pages
-}
-
-fn pages_of_file(bench: &Bench, pages: u32) -> io::Result<File> {
-    bench.file(pages as usize * PAGE_BYTES)
 }
 
 fn map_file(file: &File, pages: u32) -> nix::Result<Mapping> {
@@ -168,18 +162,12 @@ fn load(map: &Mapping, pages: &[u32]) {
 
 /// The price of a fault by the faults that the kernel counts: one maps all pages around it that are
 /// cached. A kernel that counts none is taken to map 64 KiB, as Linux does by default.
-fn of_file(
-    bench: &Bench,
-    all: u32,
-    touched: &[u32],
-    advise: impl Fn(&Mapping) -> nix::Result<()>,
-) -> io::Result<Price> {
-    let file = pages_of_file(bench, all)?;
+fn of_file(bench: &Bench, all: u32, touched: &[u32]) -> io::Result<Price> {
+    let file = large()?;
     bench.measure(|watch, count| {
         let (mut mapped, mut faults) = (0, 0);
         while faults < count {
             let map = map_file(&file, all)?;
-            advise(&map)?;
             watch.time(|| load(&map, touched));
             mapped += u64::from(all);
             faults = if watch.faults > 0 {

@@ -1,19 +1,20 @@
 //! Files, by name and open.
 
 use std::ffi::{CStr, CString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
 use nix::sys::stat::{Mode, stat};
-use nix::unistd::{Whence, fsync, lseek, mkdir, symlinkat, unlink};
+use nix::unistd::{fsync, mkdir, symlinkat, unlink};
 
 use crate::prices::calls_unsafe::{getdents, readlink};
 use crate::prices::measure::{Bench, Price};
+use crate::prices::tree::large;
 use crate::prices::{Operation, operation};
 
 /// Files that are open at a time.
@@ -22,47 +23,69 @@ const GROUP: u64 = 16;
 /// it deleted a file, ext4 looks at it each time that it makes one.
 const NEW: u64 = 4;
 const FEW: usize = 5;
-/// Entries of the largest folder here take a third of it.
+/// As the C library asks for.
 const ENTRIES_BYTES: usize = 32 << 10;
 
 pub const TABLE: &[Operation] = &[
     operation("stat", "short path", 1.0, |bench| bench.each(|| stat(c"/"))),
-    operation("stat", "deep path", 1.0, |bench| {
+    operation("stat", "file of the system", 1.0, |bench| {
+        let path = bench.tree()?.file().to_owned();
+        bench.each(|| stat(path.as_c_str()))
+    }),
+    operation("stat", "files of the system in turn", 1.0, |bench| {
+        let mut paths = bench.tree()?.in_turn();
+        bench.each(|| stat(paths.next().unwrap_or_default()))
+    }),
+    operation("stat", "missing path in the system", 1.0, |bench| {
+        bench.each(|| if_there(stat(c"/usr/lib/vtax-has-no-such-file").map(drop)))
+    }),
+    operation("stat", "own file, deep path", 1.0, |bench| {
         let path = bench.folder()?.deep()?;
         bench.each(|| stat(path.as_c_str()))
     }),
-    operation("stat", "missing path", 1.0, |bench| {
-        let path = bench.folder()?.path("missing")?;
-        bench.each(|| if_there(stat(path.as_c_str()).map(drop)))
+    operation("open", "file of the system", 1.0, |bench| {
+        let path = bench.tree()?.file().to_owned();
+        bench.making(GROUP, || Ok(open_old(&path)?))
     }),
-    operation("stat", "this program", 1.0, |bench| {
-        let path = this_program()?;
-        bench.each(|| stat(path.as_c_str()))
+    operation("open", "files of the system in turn", 1.0, |bench| {
+        let mut paths = bench.tree()?.in_turn();
+        bench.making(GROUP, || Ok(open_old(paths.next().unwrap_or_default())?))
     }),
-    operation("open", "short path", 1.0, |bench| {
-        bench.file(1)?;
-        opening(bench, &bench.folder()?.path("file")?)
-    }),
-    operation("open", "deep path", 1.0, |bench| {
-        opening(bench, &bench.folder()?.deep()?)
-    }),
-    operation("open", "this program", 1.0, |bench| {
-        opening(bench, &this_program()?)
-    }),
-    operation("close", "", 1.0, |bench| {
+    operation("open", "own file, deep path", 1.0, |bench| {
         let path = bench.folder()?.deep()?;
-        let prepare = |(): &mut ()| (0..GROUP).map(|_| Ok(open_old(&path)?)).collect();
-        bench.staged(GROUP, (), prepare, |(), files: &mut Vec<OwnedFd>| {
-            files.clear();
-            Ok(())
-        })
+        bench.making(GROUP, || Ok(open_old(&path)?))
+    }),
+    operation("close", "file of the system", 1.0, |bench| {
+        closing(bench, bench.tree()?.file())
+    }),
+    operation("close", "own file", 1.0, |bench| {
+        closing(bench, &bench.folder()?.deep()?)
     }),
     // The size is in bytes of entries; the last call for a folder returns none.
-    operation("getdents", "at the end", 1.0, |bench| entries(bench, 0)),
-    operation("getdents", "8 entries", 1.0, |bench| entries(bench, 8)),
-    operation("getdents", "64 entries", 1.0, |bench| entries(bench, 64)),
-    operation("getdents", "256 entries", 1.0, |bench| entries(bench, 256)),
-    operation("readlink", "", 1.0, |bench| {
+    operation("getdents", "at the end", 1.0, |bench| entries(bench, None)),
+    operation("getdents", "small folders of the system", 1.0, |bench| {
+        entries(bench, Some(0))
+    }),
+    operation("getdents", "folders of the system", 1.0, |bench| {
+        entries(bench, Some(1))
+    }),
+    operation("getdents", "large folders of the system", 1.0, |bench| {
+        entries(bench, Some(2))
+    }),
+    operation(
+        "readlink",
+        "file of the system, which is no link",
+        1.0,
+        |bench| {
+            let path = bench.tree()?.file().to_owned();
+            let mut buffer = [0; 4096];
+            bench.each(|| match readlink(&path, &mut buffer) {
+                Err(Errno::EINVAL) => Ok(()),
+                other => other.map(drop),
+            })
+        },
+    ),
+    operation("readlink", "own link", 1.0, |bench| {
         let path = bench.folder()?.path("link")?;
         symlinkat(c"somewhere/else", AT_FDCWD, path.as_c_str())?;
         let mut buffer = [0; 4096];
@@ -73,9 +96,15 @@ pub const TABLE: &[Operation] = &[
     })
     .structural()
     .of(1),
-    operation("read", "1 byte", 1.0, |bench| read(bench, 1)).of(1),
-    operation("read", "4 KiB", 1.0, |bench| read(bench, 4096)).of(4096),
-    operation("read", "64 KiB", 1.0, |bench| read(bench, 65536)).of(65536),
+    operation("read", "1 byte", 1.0, |bench| reading(bench, &large()?, 1)).of(1),
+    operation("read", "4 KiB", 1.0, |bench| {
+        reading(bench, &large()?, 4096)
+    })
+    .of(4096),
+    operation("read", "64 KiB", 1.0, |bench| {
+        reading(bench, &large()?, 65536)
+    })
+    .of(65536),
     operation("write", "/dev/null", 1.0, |bench| {
         writing(bench, &File::options().write(true).open("/dev/null")?, 1)
     })
@@ -141,11 +170,6 @@ fn if_there(result: nix::Result<()>) -> nix::Result<()> {
     })
 }
 
-fn this_program() -> io::Result<CString> {
-    let path = fs::read_link("/proc/self/exe")?;
-    Ok(CString::new(path.into_os_string().into_vec())?)
-}
-
 fn open_old(path: &CStr) -> nix::Result<OwnedFd> {
     open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
 }
@@ -155,31 +179,33 @@ fn open_new(path: &CStr) -> nix::Result<OwnedFd> {
     open(path, flags, Mode::S_IRUSR | Mode::S_IWUSR)
 }
 
-fn opening(bench: &Bench, path: &CStr) -> io::Result<Price> {
-    bench.making(GROUP, || Ok(open_old(path)?))
+fn closing(bench: &Bench, path: &CStr) -> io::Result<Price> {
+    let prepare = |(): &mut ()| (0..GROUP).map(|_| Ok(open_old(path)?)).collect();
+    bench.staged(GROUP, (), prepare, |(), files: &mut Vec<OwnedFd>| {
+        files.clear();
+        Ok(())
+    })
 }
 
-/// One call that returns all of this many entries; 0: one behind them.
-fn entries(bench: &Bench, count: u64) -> io::Result<Price> {
-    let folder = bench.folder()?.with_entries(count.max(1))?;
-    let mut buffer = vec![0; ENTRIES_BYTES];
-    let bytes = getdents(&folder, &mut buffer)?;
-    if getdents(&folder, &mut buffer)? > 0 {
-        return Err(io::Error::other("one call does not return all entries"));
-    }
-    let end = lseek(&folder, 0, Whence::SeekCur)?;
-    let offset = if count > 0 { 0 } else { end };
-    let price = bench.staged(
-        1,
-        buffer,
-        |_| Ok(lseek(&folder, offset, Whence::SeekSet)?),
-        |buffer, _| Ok(getdents(&folder, buffer).map(drop)?),
-    )?;
-    Ok(price.of(if count > 0 { bytes } else { 0 }))
-}
-
-fn read(bench: &Bench, bytes: usize) -> io::Result<Price> {
-    reading(bench, &bench.file(bytes)?, bytes)
+/// One call that returns all entries of a folder: each of a third of the system's in turn, or the
+/// same one behind its last entry.
+fn entries(bench: &Bench, third: Option<usize>) -> io::Result<Price> {
+    let folders: Vec<&Path> = bench.tree()?.folders(third.unwrap_or(0)).collect();
+    let mut in_turn = folders.iter().cycle();
+    let (mut calls, mut bytes) = (0, 0);
+    let prepare = |buffer: &mut Vec<u8>| {
+        let folder = File::open(in_turn.next().copied().unwrap_or(Path::new("/")))?;
+        if third.is_none() {
+            while getdents(&folder, buffer)? > 0 {}
+        }
+        Ok(folder)
+    };
+    let price = bench.staged(1, vec![0; ENTRIES_BYTES], prepare, |buffer, folder| {
+        bytes += getdents(&*folder, buffer)?;
+        calls += 1;
+        Ok(())
+    })?;
+    Ok(price.of(bytes / calls))
 }
 
 fn reading(bench: &Bench, file: &File, bytes: usize) -> io::Result<Price> {

@@ -20,6 +20,11 @@ impl Folder {
         Ok(Self(nix::unistd::mkdtemp(&template)?))
     }
 
+    /// Make it in /var/tmp, or where that is not possible, in the current folder.
+    pub fn usual() -> io::Result<Self> {
+        Self::make(Path::new("/var/tmp")).or_else(|_| Self::make(Path::new(".")))
+    }
+
     /// The path of something in it.
     pub fn path(&self, name: &str) -> io::Result<CString> {
         Ok(CString::new(self.0.join(name).into_os_string().into_vec())?)
@@ -47,19 +52,6 @@ impl Folder {
         let name = format!("{DEEP}/file");
         fs::write(self.0.join(&name), [])?;
         self.path(&name)
-    }
-
-    /// A folder with this many entries.
-    pub fn with_entries(&self, count: u64) -> io::Result<File> {
-        let name = format!("entries-{count}");
-        fs::create_dir(self.0.join(&name))?;
-        fs::write(self.0.join("entry"), [])?;
-        // As links where there are any, so that few files are deleted at the end.
-        for number in 0..count {
-            let entry = self.0.join(&name).join(format!("file-{number:04}"));
-            fs::hard_link(self.0.join("entry"), &entry).or_else(|_| fs::write(entry, []))?;
-        }
-        File::open(self.0.join(name))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Times operations in batches.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
@@ -16,6 +17,7 @@ use crate::clocks::distribution::Distribution;
 use crate::clocks::limits::Limits;
 use crate::clocks::timing;
 use crate::prices::folder::Folder;
+use crate::prices::tree::Tree;
 use crate::probe::arena::Arena;
 use crate::probe::meter::float;
 
@@ -140,6 +142,8 @@ pub struct Bench {
     /// Memory that more than one operation needs.
     pub arena: Option<Arena>,
     folder: Result<Folder, String>,
+    /// Looked for when it is needed first.
+    tree: OnceCell<Result<Tree, String>>,
     /// The CPU of this thread.
     cpu: Result<usize, String>,
     /// The CPUs that this thread could use before.
@@ -147,8 +151,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Files are made in a new folder in `parent`. This thread stays on one CPU.
-    pub fn new(time: Duration, parent: &Path) -> Self {
+    /// Files are made in a new folder in `parent`, or where `Folder::usual` makes it. This thread
+    /// stays on one CPU.
+    pub fn new(time: Duration, parent: Option<&Path>) -> Self {
         let cpus = pinning::cpus().unwrap_or_default();
         Self {
             cpu: pinning::stay_on_last(),
@@ -161,7 +166,10 @@ impl Bench {
             },
             most: MOST_BATCHES,
             arena: None,
-            folder: Folder::make(parent).map_err(|error| vtax_sys::reason(&error)),
+            folder: parent
+                .map_or_else(Folder::usual, Folder::make)
+                .map_err(|error| vtax_sys::reason(&error)),
+            tree: OnceCell::new(),
         }
     }
 
@@ -181,6 +189,13 @@ impl Bench {
     pub fn folder(&self) -> io::Result<&Folder> {
         let refused = |reason| io::Error::other(format!("no folder could be made: {reason}"));
         self.folder.as_ref().map_err(refused)
+    }
+
+    /// Files of the system.
+    pub fn tree(&self) -> io::Result<&Tree> {
+        let look = || Tree::look(self.time / 8).map_err(|error| vtax_sys::reason(&error));
+        let found = self.tree.get_or_init(look).as_ref();
+        found.map_err(|reason| io::Error::other(reason.clone()))
     }
 
     /// A file of this length for reading and writing.
@@ -267,7 +282,7 @@ impl Bench {
         &self,
         group: u64,
         mut state: S,
-        prepare: impl Fn(&mut S) -> io::Result<T>,
+        mut prepare: impl FnMut(&mut S) -> io::Result<T>,
         mut work: impl FnMut(&mut S, &mut T) -> io::Result<()>,
     ) -> io::Result<Price> {
         self.measure(|watch, count| {
@@ -281,7 +296,11 @@ impl Bench {
     }
 
     /// An operation that makes something; it ends, untimed, after each `group`.
-    pub fn making<T>(&self, group: u64, make: impl Fn() -> io::Result<T>) -> io::Result<Price> {
+    pub fn making<T>(
+        &self,
+        group: u64,
+        mut make: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<Price> {
         let room = usize::try_from(group).unwrap_or(0);
         let work = |(): &mut (), made: &mut Vec<T>| {
             for _ in 0..group {
@@ -311,7 +330,7 @@ mod tests {
     use super::*;
 
     fn bench() -> Bench {
-        let mut bench = Bench::new(Duration::from_secs(1), &std::env::temp_dir());
+        let mut bench = Bench::new(Duration::from_secs(1), Some(&std::env::temp_dir()));
         bench.begin(Duration::from_millis(20));
         bench
     }

@@ -55,15 +55,6 @@ impl Mapping {
         })
     }
 
-    /// Tell the kernel that words are read in no order.
-    ///
-    /// Fails with the errno of the system call.
-    pub fn advise_random(&self) -> Result<(), Errno> {
-        let advice = MmapAdvise::MADV_RANDOM;
-        // SAFETY: the mapping is ours, and the advice changes no byte of it.
-        unsafe { madvise(self.start.cast(), self.words * 8, advice) }
-    }
-
     /// Read a word; 0 beyond the end.
     pub fn load(&self, word: usize, order: Ordering) -> u64 {
         self.word(word).map_or(0, |word| word.load(order))
