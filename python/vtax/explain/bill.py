@@ -129,13 +129,19 @@ def _operations(
 def _count(each: Operation, counted: Counted, base: Used) -> Interval:
     if each.by_switches:
         return Interval(*[base.voluntary_switches] * 3)
+    found = _sum_of(each.columns, counted)
+    less = sum(counted.mean(column) for column in each.less)
+    most = _sum_of(each.at_most, counted).value if each.at_most else math.inf
+    return Interval(
+        *(min(max(0.0, end - less), most) for end in (found.value, found.low, found.high))
+    )
+
+
+def _sum_of(columns: Sequence[str], counted: Counted) -> Interval:
     found = NOTHING
-    for column in each.columns:
+    for column in columns:
         found += counted.spread(column)
-    if each.less is None:
-        return found
-    less = counted.mean(each.less)
-    return Interval(*(max(0.0, end - less) for end in (found.value, found.low, found.high)))
+    return found
 
 
 def _price(each: Operation, counted: Counted, prices: PriceList) -> Interval | None:

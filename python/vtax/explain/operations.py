@@ -23,8 +23,10 @@ class Operation:
     """The operation of `vtax prices`."""
     columns: tuple[str, ...] = ()
     """The recorder's columns that count it."""
-    less: str | None = None
-    """A column whose count is taken off."""
+    less: tuple[str, ...] = ()
+    """Columns whose counts are taken off."""
+    at_most: tuple[str, ...] = ()
+    """Columns of which there are at least as many; empty: any count is possible."""
     bytes_column: str | None = None
     """The recorder's column with the bytes of all of them."""
     per_price: float = 1.0
@@ -41,7 +43,10 @@ class Operation:
     """Why the price need not be that of what is counted."""
 
 
-def _call(name: str, price: str | None = None, **how: str | float) -> Operation:
+OPENED = ("calls.open", "calls.create")
+
+
+def _call(name: str, price: str | None = None, **how: object) -> Operation:
     """A class of system calls, by the recorder's column of its name."""
     return Operation(name, CALLS, price or name, (f"calls.{name}",), **how)  # type: ignore[arg-type]
 
@@ -53,7 +58,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _call("fstat"),
     _call("fcntl"),
     _call("open"),
-    _call("close"),
+    # A descriptor that was not opened is a duplicate, a pipe or a socket.
+    _call("close", at_most=OPENED),
+    Operation("close of a duplicate", CALLS, "close_duplicate", ("calls.close",), less=OPENED),
     _call("getdents", bytes_column="calls.getdents_bytes"),
     _call("readlink"),
     _call("read", bytes_column="calls.read_bytes"),
@@ -74,7 +81,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _call("epoll"),
     _call("futex"),
     _call("socket", per_price=2.0, assumed="all calls on sockets by the price of send and recv"),
-    Operation("failed exec", CALLS, "stat", ("calls.exec",), less="sched.execs",
+    Operation("failed exec", CALLS, "stat", ("calls.exec",), less=("sched.execs",),
               assumed="programs that were looked for and not there, by the price of stat"),
     _call("wait", "null", assumed="by the price of the emptiest call; a fork's price has its wait"),
     _call("other", "null", assumed="calls without a class, by the price of the emptiest call"),

@@ -83,15 +83,15 @@ pub const TABLE: &[Operation] = &[
             |(), region| touch(region, &pages),
         )
     }),
-    operation("fault_file", "one of 64 KiB", 0.0, |bench| {
-        of_file(bench, FEW, &[0])
-    }),
+    // One fault maps all pages of 64 KiB that are cached, where the kernel does so.
     operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
-        let pages: Vec<u32> = in_order(SOME).into_iter().step_by(FEW as usize).collect();
-        of_file(bench, SOME, &pages)
+        of_file(bench, 1)
     }),
-    operation("fault_file", "in order", 0.0, |bench| {
-        of_file(bench, SOME, &in_order(SOME))
+    operation("fault_file", "a quarter of each 64 KiB", 0.0, |bench| {
+        of_file(bench, 4)
+    }),
+    operation("fault_file", "all pages, in order", 0.0, |bench| {
+        of_file(bench, FEW)
     }),
     operation("fault_cow", "private page of a file", 0.0, |bench| {
         let (file, pages) = (large()?, in_order(SOME));
@@ -160,23 +160,16 @@ fn load(map: &Mapping, pages: &[u32]) {
     }
 }
 
-/// The price of a fault by the faults that the kernel counts: one maps all pages around it that are
-/// cached. A kernel that counts none is taken to map 64 KiB, as Linux does by default.
-fn of_file(bench: &Bench, all: u32, touched: &[u32]) -> io::Result<Price> {
+/// What it takes to touch some pages of each 64 KiB of a file: one fault natively. A kernel that maps
+/// single pages takes as many as are touched, and all of them are in the price.
+fn of_file(bench: &Bench, touched: u32) -> io::Result<Price> {
     let file = large()?;
-    bench.measure(|watch, count| {
-        let (mut mapped, mut faults) = (0, 0);
-        while faults < count {
-            let map = map_file(&file, all)?;
-            watch.time(|| load(&map, touched));
-            mapped += u64::from(all);
-            faults = if watch.faults > 0 {
-                watch.faults
-            } else {
-                mapped / u64::from(FEW)
-            };
-        }
-        Ok(faults)
+    let step = (FEW / touched) as usize;
+    let pages: Vec<u32> = in_order(SOME).into_iter().step_by(step).collect();
+    let map = |(): &mut ()| Ok(map_file(&file, SOME)?);
+    bench.staged(u64::from(SOME / FEW), (), map, |(), map| {
+        load(map, &pages);
+        Ok(())
     })
 }
 

@@ -61,16 +61,24 @@ pub const TABLE: &[Operation] = &[
     operation("close", "own file", 1.0, |bench| {
         closing(bench, &bench.folder()?.deep()?)
     }),
-    // The size is in bytes of entries; the last call for a folder returns none.
-    operation("getdents", "at the end", 1.0, |bench| entries(bench, None)),
+    operation("close_duplicate", "", 1.0, |bench| {
+        let file = bench.file(1)?;
+        let prepare = |(): &mut ()| (0..GROUP).map(|_| file.try_clone()).collect();
+        bench.staged(GROUP, (), prepare, |(), files: &mut Vec<File>| {
+            files.clear();
+            Ok(())
+        })
+    }),
+    // The size is the mean of the bytes that the calls for a folder return, of which the last
+    // returns none.
     operation("getdents", "small folders of the system", 1.0, |bench| {
-        entries(bench, Some(0))
+        entries(bench, 0)
     }),
     operation("getdents", "folders of the system", 1.0, |bench| {
-        entries(bench, Some(1))
+        entries(bench, 1)
     }),
     operation("getdents", "large folders of the system", 1.0, |bench| {
-        entries(bench, Some(2))
+        entries(bench, 2)
     }),
     operation(
         "readlink",
@@ -187,25 +195,29 @@ fn closing(bench: &Bench, path: &CStr) -> io::Result<Price> {
     })
 }
 
-/// One call that returns all entries of a folder: each of a third of the system's in turn, or the
-/// same one behind its last entry.
-fn entries(bench: &Bench, third: Option<usize>) -> io::Result<Price> {
-    let folders: Vec<&Path> = bench.tree()?.folders(third.unwrap_or(0)).collect();
+/// The calls that read a folder to its end: each folder of a third of the system's in turn.
+fn entries(bench: &Bench, third: usize) -> io::Result<Price> {
+    let folders: Vec<&Path> = bench.tree()?.folders(third).collect();
     let mut in_turn = folders.iter().cycle();
-    let (mut calls, mut bytes) = (0, 0);
-    let prepare = |buffer: &mut Vec<u8>| {
-        let folder = File::open(in_turn.next().copied().unwrap_or(Path::new("/")))?;
-        if third.is_none() {
-            while getdents(&folder, buffer)? > 0 {}
+    let (mut all_bytes, mut all_calls, mut buffer) = (0, 0, vec![0; ENTRIES_BYTES]);
+    let price = bench.measure(|watch, count| {
+        let mut calls = 0;
+        while calls < count {
+            let folder = File::open(in_turn.next().copied().unwrap_or(Path::new("/")))?;
+            watch.time(|| {
+                loop {
+                    let bytes = getdents(&folder, &mut buffer)?;
+                    (calls, all_bytes) = (calls + 1, all_bytes + bytes);
+                    if bytes == 0 {
+                        return io::Result::Ok(());
+                    }
+                }
+            })?;
         }
-        Ok(folder)
-    };
-    let price = bench.staged(1, vec![0; ENTRIES_BYTES], prepare, |buffer, folder| {
-        bytes += getdents(&*folder, buffer)?;
-        calls += 1;
-        Ok(())
+        all_calls += calls;
+        Ok(calls)
     })?;
-    Ok(price.of(bytes / calls))
+    Ok(price.of(all_bytes / all_calls))
 }
 
 fn reading(bench: &Bench, file: &File, bytes: usize) -> io::Result<Price> {

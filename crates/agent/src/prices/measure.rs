@@ -63,7 +63,7 @@ fn reading_ns() -> u64 {
 #[derive(Debug, Default)]
 pub struct Watch {
     pub ns: u64,
-    pub faults: u64,
+    faults: u64,
     switches: u64,
     reading_ns: u64,
 }
