@@ -19,7 +19,7 @@ from vtax.prices.record import PricedOperation
 
 CALLS = [each for each in OPERATIONS if each.columns and not (
     each.bytes_column or each.without or each.without_faults or each.per_price != 1 or each.assumed
-    or each.less or each.at_most
+    or each.less or each.at_most or each.by_user_time
 )]  # fmt: skip
 
 

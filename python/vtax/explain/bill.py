@@ -119,7 +119,7 @@ def _operations(
         count = _count(each, counted, base)
         if count.high <= 0:
             continue
-        more = _price(each, counted, prices)
+        more = _price(each, counted, base, prices)
         if more is None:
             yield _unpriced(each, count.value)
         else:
@@ -144,10 +144,9 @@ def _sum_of(columns: Sequence[str], counted: Counted) -> Interval:
     return found
 
 
-def _price(each: Operation, counted: Counted, prices: PriceList) -> Interval | None:
+def _price(each: Operation, counted: Counted, base: Used, prices: PriceList) -> Interval | None:
     """What one costs more, without what is on other lines."""
-    size = _size(each, counted)
-    more = prices.more(each.price, size)
+    more = prices.more(each.price, _size(each, counted, base, prices))
     if more is None:
         return None
     more = more * (1.0 / each.per_price)
@@ -164,12 +163,15 @@ def _price(each: Operation, counted: Counted, prices: PriceList) -> Interval | N
                       for end in (more.value, more.low, more.high)))  # fmt: skip
 
 
-def _size(each: Operation, counted: Counted) -> float | None:
+def _size(each: Operation, counted: Counted, base: Used, prices: PriceList) -> float | None:
     """The mean size of one operation; None: it has none."""
-    if each.bytes_column is None:
-        return None
     count = sum(counted.mean(column) for column in each.columns)
-    return counted.mean(each.bytes_column) / count if count > 0 else None
+    if count <= 0:
+        return None
+    if each.by_user_time and base.user_s:
+        pause_ns = fmean(base.user_s.values()) / NS / count
+        return min(pause_ns, prices.largest(each.price))
+    return counted.mean(each.bytes_column) / count if each.bytes_column else None
 
 
 def _line(

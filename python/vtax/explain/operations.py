@@ -29,6 +29,8 @@ class Operation:
     """Columns of which there are at least as many; empty: any count is possible."""
     bytes_column: str | None = None
     """The recorder's column with the bytes of all of them."""
+    by_user_time: bool = False
+    """Whether its size is the program's user time between two of them, in nanoseconds."""
     per_price: float = 1.0
     """How many of what is counted one priced operation has."""
     without_faults: bool = False
@@ -51,7 +53,7 @@ def _call(name: str, price: str | None = None, **how: object) -> Operation:
     return Operation(name, CALLS, price or name, (f"calls.{name}",), **how)  # type: ignore[arg-type]
 
 
-OPERATIONS: tuple[Operation, ...] = (
+_OPERATIONS: tuple[Operation, ...] = (
     _call("null"),
     _call("clock_call"),
     _call("stat"),
@@ -94,4 +96,15 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("thread", PROCESSES, "thread", ("calls.thread",), without_faults=True, own_calls=1),
     Operation("sleep", WAITING, "sleep", ("calls.sleep",)),
     Operation("context switch", WAITING, "switch", by_switches=True, without=(("pipe", 0.5),)),
+)  # fmt: skip
+
+_ALL_CALLS = dict.fromkeys(
+    column for each in _OPERATIONS for column in each.columns if column.startswith("calls.")
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    *_OPERATIONS,
+    # Prices are those of calls without a pause between them.
+    Operation("pauses between calls", CALLS, "late_call", tuple(_ALL_CALLS), by_user_time=True,
+              without=(("null", 1.0),)),
 )  # fmt: skip

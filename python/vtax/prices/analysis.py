@@ -8,6 +8,7 @@ known, so the interval of an operation reaches from the lowest to the highest of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -120,6 +121,11 @@ class PriceList:
         null = self.by_name.get("null", ())
         return _over([each.more_ns for each in null]) if null else None
 
+    def largest(self, name: str) -> float:
+        """The largest size that was measured; infinite without sizes."""
+        found = self.by_name.get(name, ())
+        return max((each.operation.size for each in found if each.operation.size), default=math.inf)
+
     def faults(self, name: str) -> float:
         """Page faults that one operation of the baseline takes, the median of the contexts."""
         found = [each.operation.faults for each in self.by_name.get(name, ())]
@@ -146,18 +152,21 @@ def _over(contexts: Sequence[Interval]) -> Interval:
 
 def _at_size(found: Sequence[Difference], size: float) -> Interval:
     """The price at a size, on the lines between the sizes that were measured; beyond them the last
-    two say how it goes on."""
-    ordered = sorted(found, key=lambda each: each.operation.size or 0.0)
-    sizes = [each.operation.size or 0.0 for each in ordered]
+    two say how it goes on. Contexts of the same size are one, as without sizes."""
+    by_size: dict[float, list[Interval]] = {}
+    for each in found:
+        by_size.setdefault(each.operation.size or 0.0, []).append(each.more_ns)
+    sizes = sorted(by_size)
+    prices = [_over(by_size[each]) for each in sizes]
 
     def at(values: Sequence[float]) -> float:
-        if size <= sizes[-1]:
+        if size <= sizes[-1] or len(sizes) < 2:
             return float(np.interp(size, sizes, values))
         rise = (values[-1] - values[-2]) / (sizes[-1] - sizes[-2])
         return values[-1] + rise * (size - sizes[-1])
 
-    value = at([each.more_ns.value for each in ordered])
-    low, high = (at([getattr(each.more_ns, end) for each in ordered]) for end in ("low", "high"))
+    value = at([each.value for each in prices])
+    low, high = (at([getattr(each, end) for each in prices]) for end in ("low", "high"))
     return Interval(value, min(low, value), max(high, value))
 
 

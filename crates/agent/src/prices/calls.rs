@@ -1,5 +1,7 @@
 //! Calls that neither wait nor touch files by name.
 
+use std::hint::black_box;
+use std::io;
 use std::sync::atomic::AtomicU32;
 
 use nix::errno::Errno;
@@ -11,13 +13,27 @@ use vtax_sys::calls::processor::cpuid;
 use vtax_sys::clock::monotonic_ns;
 
 use crate::prices::calls_unsafe::{fstat, futex_wake, install_handler};
+use crate::prices::measure::{Bench, Price};
 use crate::prices::{Operation, operation};
 
 /// A signal that nothing else here uses.
 const SIGNAL: Signal = Signal::SIGUSR2;
+/// Readings of the clock, of which the fastest pair is taken off.
+const READINGS: u32 = 11;
 
 pub const TABLE: &[Operation] = &[
     operation("null", "", 1.0, |bench| bench.always(getppid)).structural(),
+    // The size is the time of the other work, in nanoseconds.
+    operation("late_call", "after no other work", 1.0, |bench| {
+        late(bench, 0)
+    }),
+    operation("late_call", "after a little other work", 1.0, |bench| {
+        late(bench, 1)
+    }),
+    operation("late_call", "after other work", 1.0, |bench| late(bench, 4)),
+    operation("late_call", "after much other work", 1.0, |bench| {
+        late(bench, 16)
+    }),
     operation("clock", "", 0.0, |bench| bench.always(monotonic_ns)),
     operation("clock_call", "", 1.0, |bench| {
         bench.each(|| clock_gettime_by_call(libc::CLOCK_MONOTONIC).ok_or_else(Errno::last))
@@ -56,7 +72,42 @@ pub const TABLE: &[Operation] = &[
         bench.each(|| kill(this, SIGNAL))
     }),
     operation("cpuid", "", 0.0, |bench| {
-        let none = || std::io::Error::other("this architecture has no CPUID");
+        let none = || io::Error::other("this architecture has no CPUID");
         bench.each(|| cpuid(0).ok_or_else(none))
     }),
 ];
+
+/// An empty call after work in user mode. It finds caches that others have filled, and threads of
+/// the environment that went to sleep.
+fn late(bench: &Bench, units: u32) -> io::Result<Price> {
+    let (mut work_ns, mut calls) = (0, 0);
+    let price = bench.measure(|watch, count| {
+        let empty_ns = (0..READINGS).map(|_| monotonic_ns().abs_diff(monotonic_ns()));
+        let empty_ns = empty_ns.min().unwrap_or(0);
+        for _ in 0..count {
+            let begin = monotonic_ns();
+            (0..units).for_each(other_work);
+            let middle = monotonic_ns();
+            black_box(getppid());
+            let end = monotonic_ns();
+            work_ns += middle.saturating_sub(begin);
+            watch.ns += end.saturating_sub(middle).saturating_sub(empty_ns);
+        }
+        calls += count;
+        Ok(count)
+    })?;
+    Ok(price.of(work_ns / calls))
+}
+
+/// About 10 us of what programs do, in more code than a loop has: text, numbers and sorting.
+fn other_work(unit: u32) {
+    let texts = (0..16).map(|part| format!("{:e} {unit}", f64::from(part) * 0.7 + f64::from(unit)));
+    let mut texts: Vec<String> = texts.collect();
+    texts.sort();
+    let first = |text: &String| {
+        text.split(' ')
+            .next()
+            .and_then(|part| part.parse::<f64>().ok())
+    };
+    black_box(texts.iter().filter_map(first).sum::<f64>());
+}

@@ -113,6 +113,7 @@ pub const TABLE: &[Operation] = &[
         reading(bench, &large()?, 65536)
     })
     .of(65536),
+    operation("read", "4 KiB, the first of a file", 1.0, first_read).of(4096),
     operation("write", "/dev/null", 1.0, |bench| {
         writing(bench, &File::options().write(true).open("/dev/null")?, 1)
     })
@@ -218,6 +219,15 @@ fn entries(bench: &Bench, third: usize) -> io::Result<Price> {
         Ok(calls)
     })?;
     Ok(price.of(all_bytes / all_calls))
+}
+
+/// The first read of each file of the system in turn.
+fn first_read(bench: &mut Bench) -> io::Result<Price> {
+    let mut paths = bench.tree()?.in_turn();
+    let open = |_: &mut _| Ok(File::from(open_old(paths.next().unwrap_or_default())?));
+    bench.staged(1, [0; 4096], open, |buffer, file| {
+        file.read_at(buffer, 0).map(drop)
+    })
 }
 
 fn reading(bench: &Bench, file: &File, bytes: usize) -> io::Result<Price> {
