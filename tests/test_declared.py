@@ -49,6 +49,7 @@ ALLOWED = {
     "verbs.py": "`lab` is a verb too",
     "record/timeline/page.py": "`container` is a frame of reference in plotly",
     "compare/summary.py": "names of hypervisors in vtax-agent's facts",
+    "studies/explain/setup.py": "a study names environments as a user does",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
     "studies/asymmetric_cores/setup.py": "a study names environments as a user does",
     "studies/atlas/setup.py": "a study names environments as a user does",

@@ -157,3 +157,13 @@ def test_an_interval_reaches_over_all_contexts() -> None:
     there = [operation("stat", 300.0, 290.0, context="short"), operation("stat", 900.0, 950.0)]
     prices = PriceList.of(environment("uml", there, "native"), environment("native", here))
     assert prices.more("stat") == Interval((190 + 725) / 2, 180.0, 750.0)
+
+
+def test_two_contexts_of_one_size_give_no_line_between_sizes() -> None:
+    """What remains where a machine was too slow for the large ones."""
+    ours = [operation("write", 100.0, context=name, size=1.0) for name in ("/dev/null", "1 byte")]
+    there = [operation("write", ns, context=each.context, size=1.0)
+             for ns, each in zip((300.0, 500.0), ours, strict=True)]  # fmt: skip
+    prices = PriceList.of(environment("uml", there, "native"), environment("native", ours))
+    found = prices.more("write", 65536.0)
+    assert found is not None and found.value == pytest.approx((200 + 400) / 2)

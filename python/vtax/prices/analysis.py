@@ -106,7 +106,7 @@ class PriceList:
         """
         found = self.by_name.get(name, ())
         sized = [each for each in found if each.operation.size is not None]
-        if size is not None and len(sized) > 1:
+        if size is not None and len({each.operation.size for each in sized}) > 1:
             return _at_size(sized, size)
         usual = [each.more_ns for each in found if not each.operation.structural] or [
             each.more_ns for each in found

@@ -5,6 +5,7 @@ The studies are packages of their own, found by their entry points; `studies/` h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -40,13 +41,14 @@ class Study(Protocol):
         *,
         quick: bool,
         figure: str | None,
+        only: Sequence[str],
         seed: int,
         as_json: bool,
         quiet: bool,
     ) -> None:
         """Carry the study out, write its files in the folder and print its claims.
 
-        Raises MisuseError for a figure that it does not have.
+        Raises MisuseError for a figure, or a name of `only`, that it does not have.
         """
 
 
@@ -111,6 +113,12 @@ def study(
         str | None,
         typer.Option(help="Only what this figure needs; no other is drawn.", metavar="N"),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Measure only this environment or program; repeat it (explain)."
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="Seed of the random generator.")
     ] = 1,
@@ -126,6 +134,7 @@ def study(
         out or Path("studies") / name,
         quick=quick,
         figure=figure,
+        only=only or (),
         seed=seed,
         as_json=as_json,
         quiet=quiet,

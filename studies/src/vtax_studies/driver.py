@@ -23,14 +23,16 @@ def conduct(
 ) -> None:
     """Carry out the study, write its files in the folder, and print what it found.
 
-    Raises MisuseError for a figure that the study does not have, VtaxError when nothing can be
-    measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
+    Raises MisuseError for a figure or a selection that the study does not have, VtaxError when
+    nothing can be measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
     """
     if options.figure is not None and options.figure not in study.figures:
         raise MisuseError(
             f"study '{study.name}' has no figure {options.figure!r}",
             f"choose of {', '.join(study.figures)}",
         )
+    if options.only and not study.selects:
+        raise MisuseError(f"study '{study.name}' is measured whole", "leave --only out")
     with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
         outcome = measured(study, options, shown.reach)
     write(study, outcome, folder)
@@ -74,6 +76,8 @@ def _cautions(study: Study, data: StudyData, options: StudyOptions) -> Iterator[
         yield f"Made with --quick: {study.quick}."
     if options.figure is not None:
         yield f"Made with --figure {options.figure}: {study.alone}."
+    if options.only:
+        yield f"Made with --only {','.join(options.only)}: nothing else was measured."
     for name, reason in data.left_out.items():
         yield f"{name} is left out: {reason}"
     yield from study.parts().cautions(data)

@@ -42,7 +42,7 @@ def to_markdown(study: Study, outcome: Outcome) -> str:
     claims = [
         (c.section, c.statement, c.stated, c.ours, verdict(c), c.reason) for c in outcome.claims
     ]
-    headings = ("Section", "The paper says", "Its value", study.found, "Verdict", "Criterion")
+    headings = ("Section", study.says, "Its value", study.found, "Verdict", "Criterion")
     parts = [_table(headings, claims)]
     parts += [f"### {t.title}\n\n{_table(t.headings, t.rows)}" for t in outcome.tables]
     return "\n".join(parts)

@@ -119,6 +119,8 @@ class StudyOptions:
     figure: str | None = None
     """Do only what this figure needs."""
     seed: int = 1
+    only: Sequence[str] = ()
+    """Measure only these, where the study says what it knows; empty: all."""
     folder: Path | None = None
     """The folder of the study's files; a study may keep the run folders of its campaigns below it.
     None: only the outcome is kept."""
@@ -184,6 +186,10 @@ class Study:
     """What --figure leaves of the study."""
     figures: Sequence[str] = ()
     """The numbers that `--figure` knows."""
+    says: str = "The paper says"
+    """The heading of the statements that it judges."""
+    selects: bool = False
+    """Whether it knows `--only`."""
     modelled: bool = False
     """Whether the findings come out of a model; otherwise they were measured."""
 
@@ -203,16 +209,17 @@ class Study:
         *,
         quick: bool,
         figure: str | None,
+        only: Sequence[str],
         seed: int,
         as_json: bool,
         quiet: bool,
     ) -> None:
         """Carry the study out, write its files in the folder and print its claims.
 
-        Raises MisuseError for a figure that the study does not have, VtaxError when nothing can be
-        measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
+        Raises MisuseError for a figure or a name of `only` that the study does not have, VtaxError
+        when nothing can be measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
         """
         from vtax_studies.driver import conduct
 
-        options = StudyOptions(quick, figure, seed, folder)
+        options = StudyOptions(quick, figure, seed, only, folder)
         conduct(self, options, folder, as_json=as_json, quiet=quiet)

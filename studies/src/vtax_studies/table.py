@@ -51,7 +51,7 @@ def verdict(claim: Claim) -> str:
 
 def parts(study: Study, outcome: Outcome) -> list[RenderableType]:
     """The claims for `vtax.core.page.tables.show`."""
-    headings = ("Section", "The paper says", "Its value", study.found, "Verdict")
+    headings = ("Section", study.says, "Its value", study.found, "Verdict")
     table = tables.table(headings, map(_row, outcome.claims))
     table.expand = True
     for column, ratio in zip(table.columns, (2, 8, 4, 6, 3), strict=True):
