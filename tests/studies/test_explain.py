@@ -77,7 +77,7 @@ def a_run(*bills: Bill) -> Run:
 
 
 def made_up(error: float = 0.0, count: int = ENOUGH, emulated: float | None = None) -> Data:
-    """So many programs with this error, loops that are right, A/A bills that cover zero."""
+    """N programs with this error, loops that are right, A/A bills that cover zero."""
     same = a_bill(0.0, spec=SAME)
     runs = {}
     for number, program in enumerate(PROGRAMS[:count]):

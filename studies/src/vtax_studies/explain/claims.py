@@ -99,7 +99,7 @@ def false_claims(data: Data) -> Judgement:
     holds = True if len(wrong) <= most else False if len(sure) > most else None
     reason = (
         f"The measured value has to lie in the line's interval in all but {percent(FALSE_CLAIMS)}; "
-        "fails where so many are beyond what the measured interval allows, too."
+        "fails where that many are beyond the measured interval, too."
         f"{exceptions(names)}"
     )
     shown = f"{len(wrong)} of {len(found)}, {len(sure)} of them beyond the measured interval too"

@@ -51,8 +51,8 @@ def figure_2(data: Data) -> StudyFigure:
     plot = lines(traces, "Error of the prediction (%)", "Predictions (%)", HEIGHT, legend_rows=1)
     plot["layout"]["xaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
     return StudyFigure(
-        "2", "Errors of the bill and of naive rivals", "So many of the predictions, over all "
-        "environments, have at most this error |predicted / measured - 1|.", "",
+        "2", "Errors of the bill and of naive rivals", "The share of the predictions, over all "
+        "environments, that have at most this error |predicted / measured - 1|.", "",
         [Figure("Distribution of errors", "Further left and up: better.",
                 "Distribution of errors; quantiles are in the table.", plot)],
     )  # fmt: skip

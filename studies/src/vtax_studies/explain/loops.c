@@ -1,4 +1,4 @@
-/* One operation, so many times: `loops NAME COUNT`. What it does is counted by the caller. */
+/* One operation, N times: `loops NAME COUNT`. What it does is counted by the caller. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
