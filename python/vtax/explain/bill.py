@@ -151,6 +151,8 @@ def _price(each: Operation, counted: Counted, base: Used, prices: PriceList) -> 
         return None
     more = more * (1.0 / each.per_price)
     nested = NOTHING
+    if each.by_user_time:
+        nested += prices.more(each.price, 0.0) or NOTHING
     if each.without_faults and (fault := prices.more("fault_anonymous")) is not None:
         nested += fault * (prices.faults(each.price) / each.per_price)
     if each.own_calls is not None and (call := prices.more("null")) is not None:

@@ -30,7 +30,8 @@ class Operation:
     bytes_column: str | None = None
     """The recorder's column with the bytes of all of them."""
     by_user_time: bool = False
-    """Whether its size is the program's user time between two of them, in nanoseconds."""
+    """Whether its size is the program's user time between two of them, in nanoseconds, and it costs
+    what one costs more than one without a pause."""
     per_price: float = 1.0
     """How many of what is counted one priced operation has."""
     without_faults: bool = False
@@ -105,6 +106,5 @@ _ALL_CALLS = dict.fromkeys(
 OPERATIONS: tuple[Operation, ...] = (
     *_OPERATIONS,
     # Prices are those of calls without a pause between them.
-    Operation("pauses between calls", CALLS, "late_call", tuple(_ALL_CALLS), by_user_time=True,
-              without=(("null", 1.0),)),
+    Operation("pauses between calls", CALLS, "late_call", tuple(_ALL_CALLS), by_user_time=True),
 )  # fmt: skip
