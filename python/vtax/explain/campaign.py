@@ -192,8 +192,10 @@ def _bill_record(
         found = bill(own.label, own.baseline, there, base, counted, prices)
         more = {
             "remedies": remedies(found, counted, prices),
-            "host_cpu_s": _host_cpu(samples, own.label),
-            "baseline_host_cpu_s": _host_cpu(samples, own.baseline),
+            "host_cpu_s": _metric(samples, own.label, HOST_CPU),
+            "baseline_host_cpu_s": _metric(samples, own.baseline, HOST_CPU),
+            "vm_exits": _metric(samples, own.label, "kvm.exits"),
+            "outside_guest_s": _outside_guest(samples, own),
         }
         bills.append(found.model_copy(update=more))
     return BillRecord(
@@ -226,9 +228,20 @@ def used(samples: Sequence[Sample], label: str) -> Used | None:
     )
 
 
-def _host_cpu(samples: Sequence[Sample], label: str) -> float | None:
-    own = [each.value for each in samples if (each.environment, each.metric) == (label, HOST_CPU)]
+def _metric(samples: Sequence[Sample], label: str, name: str) -> float | None:
+    """The mean of an environment's metric; None: it has none."""
+    own = [each.value for each in samples if (each.environment, each.metric) == (label, name)]
     return fmean(own) if own else None
+
+
+def _outside_guest(samples: Sequence[Sample], own: ComparedVariant) -> float | None:
+    """What KVM's accounting of guest time leaves of the run; None: the guest has several CPUs, or
+    nobody accounts."""
+    name = (own.label, "kvm.guest_s")
+    found = [
+        each.wall_s - each.value for each in samples if (each.environment, each.metric) == name
+    ]
+    return max(0.0, fmean(found)) if found and own.environment.shape().cpus == 1 else None
 
 
 def _cost_percent(counts: counting.Counting, base: Used | None) -> float | None:
