@@ -16,7 +16,7 @@ from statistics import fmean
 
 from vtax.core.formats.bill import Bill, BillLine
 from vtax.core.statistics.statistics import Estimate
-from vtax.explain.operations import OPERATIONS, USER_CODE, Operation
+from vtax.explain.operations import OPERATIONS, USER_CODE, USUAL_CODE, Operation
 from vtax.prices.analysis import Interval, PriceList
 
 NOTHING = Interval(0.0, 0.0, 0.0)
@@ -221,7 +221,7 @@ def _unpriced(each: Operation, count: float) -> BillLine:
 def _user_code(used: Used | None, base: Used, prices: PriceList, concurrency: float) -> BillLine:
     """What the program's own instructions take more."""
     times = sorted(prices.times(USER_CODE)) or [1.0]
-    middle = times[len(times) // 2]
+    middle = next(iter(prices.times(USUAL_CODE)), times[len(times) // 2])
     if middle >= TRANSLATED and used is not None and used.user_s and base.user_s:
         more = _paired(used.user_s, base.user_s) * (1.0 / concurrency)
         kind, note = "measured", "user time as each kernel accounted for it"

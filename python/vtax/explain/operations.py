@@ -8,8 +8,10 @@ CALLS = "system calls"
 FAULTS = "page faults"
 PROCESSES = "processes"
 WAITING = "waiting"
-USER_CODE = ("user_integer", "user_float", "user_branch", "user_call")
+USER_CODE = ("user_integer", "user_float", "user_branch", "user_call", "user_mixed")
 """The prices of a program's own instructions."""
+USUAL_CODE = ("user_mixed",)
+"""The one that is most like a program: it has more code than a loop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ use vtax_sys::calls::processor::cpuid;
 use vtax_sys::clock::monotonic_ns;
 
 use crate::prices::calls_unsafe::{fstat, futex_wake, install_handler};
+use crate::prices::compute::mixed;
 use crate::prices::measure::{Bench, Price};
 use crate::prices::{Operation, operation};
 
@@ -86,7 +87,7 @@ fn late(bench: &Bench, units: u32) -> io::Result<Price> {
         let empty_ns = empty_ns.min().unwrap_or(0);
         for _ in 0..count {
             let begin = monotonic_ns();
-            (0..units).for_each(other_work);
+            (0..units).for_each(mixed);
             let middle = monotonic_ns();
             black_box(getppid());
             let end = monotonic_ns();
@@ -97,17 +98,4 @@ fn late(bench: &Bench, units: u32) -> io::Result<Price> {
         Ok(count)
     })?;
     Ok(price.of(work_ns / calls))
-}
-
-/// About 10 us of what programs do, in more code than a loop has: text, numbers and sorting.
-fn other_work(unit: u32) {
-    let texts = (0..16).map(|part| format!("{:e} {unit}", f64::from(part) * 0.7 + f64::from(unit)));
-    let mut texts: Vec<String> = texts.collect();
-    texts.sort();
-    let first = |text: &String| {
-        text.split(' ')
-            .next()
-            .and_then(|part| part.parse::<f64>().ok())
-    };
-    black_box(texts.iter().filter_map(first).sum::<f64>());
 }

@@ -50,6 +50,9 @@ pub const TABLE: &[Operation] = &[
             in_turn.fold(1, |value, step| step(value))
         })
     }),
+    operation("user_mixed", "text, numbers and sorting", 0.0, |bench| {
+        bench.always(|| mixed(1))
+    }),
     operation("memory_random", "64 KiB", 0.0, |bench| {
         random(bench, &mut arena(64 << 10)?)
     }),
@@ -184,4 +187,17 @@ fn in_large(
     let price = measure(bench, &mut arena);
     bench.arena = Some(arena);
     price
+}
+
+/// A few microseconds of what programs do, in more code than a loop has.
+pub fn mixed(unit: u32) {
+    let texts = (0..16).map(|part| format!("{:e} {unit}", f64::from(part) * 0.7 + f64::from(unit)));
+    let mut texts: Vec<String> = texts.collect();
+    texts.sort();
+    let first = |text: &String| {
+        text.split(' ')
+            .next()
+            .and_then(|part| part.parse::<f64>().ok())
+    };
+    black_box(texts.iter().filter_map(first).sum::<f64>());
 }
