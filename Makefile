@@ -25,8 +25,8 @@ wheels: setup-test ## wheels for x86-64 and arm64 into dist/ (fetches a toolchai
 	.venv/bin/pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
 	.venv/bin/python packaging/arm64.py wheel dist
 
-demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
-	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg --until 2% --budget 130s -- hpcc --sizes 1000
+demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU, and say why it takes longer there
+	.venv/bin/vtax explain --in native --in uml:mem=1G --in qemu:accel=tcg --until 2% --budget 130s -- hpcc --sizes 1000
 
 lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, cargo deny
 	.venv/bin/ruff check $(PYTHON_FILES)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this checkout ready: system packages, .venv, Rust parts. Called by make, with a level:
-#   demo   what `vtax compare` needs: no recorder, no model of paging
+#   demo   what `vtax explain` needs: no native libraries of other verbs, no further environments
 #   use    all of vtax (the default)
 #   test   all of vtax, and what its tests need
 # Every step looks first and does nothing when nothing is missing, so it may be run at any time.
@@ -22,10 +22,10 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # "build" in the third column: nothing works without it.
 packages='gcc | link the Rust parts, compile zstd and xz for them | build | demo
 libc6-dev | link the agent statically | build | demo
-clang | compile the eBPF programs | vtax record, vtax place, vtax paging switch | use
-pkg-config | compile libbpf | vtax record, vtax place, vtax paging switch | use
-libelf-dev | link the program for hosts | vtax record, vtax place, vtax paging switch | use
-zlib1g-dev | link the program for hosts | vtax record, vtax place, vtax paging switch | use
+clang | compile the eBPF programs | vtax explain, record, place, paging switch | demo
+pkg-config | compile libbpf | vtax explain, record, place, paging switch | demo
+libelf-dev | link the program for hosts | vtax explain, record, place, paging switch | demo
+zlib1g-dev | link the program for hosts | vtax explain, record, place, paging switch | demo
 user-mode-linux | run the paravirtualized guest | environment uml | demo
 bubblewrap | keep guests from the host files | environments uml, qemu and lab | demo
 qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab | demo

@@ -74,7 +74,8 @@ ARTIFACTS = (
         "host",
         ("--bin", "vtax-host"),
         STATIC,
-        lost="vtax record, place, paging switch and control, study vrtprof and asymmetric-cores",
+        level="demo",
+        lost="vtax explain, record, place, paging switch and control, two studies",
         libelf=True,
     ),
     Artifact(
