@@ -8,7 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from priced_data import USER, price_list, used
-from vtax.core.formats.bill import Bill, BillRecord
+from vtax.core.formats.bill import Bill, BillRecord, Site
 from vtax.core.page import bill as sections
 from vtax.core.page import render_markdown, render_terminal
 from vtax.core.page.page import Figure
@@ -40,13 +40,18 @@ def found() -> Bill:
 def record(*bills: Bill) -> BillRecord:
     return BillRecord(
         vtax_version="0.1.0", name="tar", counted_by="eBPF", counting_cost_percent=3.21,
-        counts=dict(COUNTED.runs), bills=bills,
+        sites_note="call sites of 8,200 calls", counts=dict(COUNTED.runs), bills=bills,
     )  # fmt: skip
 
 
 def test_terminal_and_markdown(
     found: Bill, snapshot: SnapshotAssertion, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    where = (Site(module="tar", function="walk\x1b[1m", count=6000, share=0.75),
+             Site(module="libx.so", function="+0x12a", count=2000, share=0.25))  # fmt: skip
+    lines = [line.model_copy(update={"sites": where if line.operation == "stat" else ()})
+             for line in found.lines]  # fmt: skip
+    found = found.model_copy(update={"lines": tuple(lines)})
     render_terminal.show(page(record(found)), width=110)
     assert capsys.readouterr().out == snapshot(name="terminal")
     assert render_markdown.render(page(record(found))) == snapshot(name="markdown")

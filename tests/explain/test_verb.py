@@ -87,6 +87,8 @@ def test_a_known_program_in_user_mode_linux(tmp_path: Path) -> None:
     (run,) = (tmp_path / "runs").iterdir()
     kept = records.read(run / "bill.json")
     assert isinstance(kept, BillRecord) and kept.bills[0].environment == SPEC
+    assert 0 < sum(site["count"] for site in stat["sites"]) <= stat["count"]
+    assert "\nstat;" in (run / "call-sites.folded").read_text()
     report = (run / "report.html").read_text()
     assert 'id="why"' in report and report.index('id="why"') < report.index('id="ratios"')
     again = counted(vtax("explain", str(run), "--json", "-q", cwd=tmp_path, timeout=300))

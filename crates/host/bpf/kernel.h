@@ -121,7 +121,7 @@ struct mm_struct___counter {
 /* What a program had in its registers when it came into the kernel. */
 struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
-	unsigned long di, si, dx, r10, orig_ax, sp;
+	unsigned long bp, di, si, dx, r10, orig_ax, ip, sp;
 #else
 	__u64 regs[31];
 	int syscallno;
@@ -129,12 +129,15 @@ struct pt_regs {
 };
 
 struct vm_operations_struct;
+struct file;
 
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
 	unsigned long vm_flags;
 	struct vm_operations_struct *vm_ops;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
 };
 
 struct kvm_vcpu {

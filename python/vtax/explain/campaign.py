@@ -22,7 +22,7 @@ from vtax.core.runner.instruments.host_cpu import NAME as HOST_CPU
 from vtax.core.runner.instruments.host_cpu import HostCpu
 from vtax.core.runner.matching import ComparedVariant
 from vtax.core.runner.runner import Listener
-from vtax.explain import counting
+from vtax.explain import counting, sites
 from vtax.explain.again import options_of
 from vtax.explain.bill import Counted, Used, bill
 from vtax.explain.remedies import remedies
@@ -122,7 +122,8 @@ def _explained(
     pairs = _prices(request, facts, listener)
     native = next(each for each in request.compared_variants if each.role == "baseline")
     counts = counting.count(request, native, folder, listener)
-    found = _bill_record(request, record, samples, counts, pairs)
+    where = sites.find(request, native, folder, listener)
+    found = _bill_record(request, record, samples, counts, where, pairs)
     records.write(folder.path / BILL, found)
     report.write(compare(record, samples, str(folder.path)), samples, folder.path)
     return Explained(found, record, folder.path)
@@ -173,6 +174,7 @@ def _bill_record(
     record: ComparisonRecord,
     samples: Sequence[Sample],
     counts: counting.Counting,
+    where: sites.Sites,
     pairs: Mapping[str, PricedPair],
 ) -> BillRecord:
     counted = Counted(counts.counts)
@@ -197,12 +199,13 @@ def _bill_record(
             "vm_exits": _metric(samples, own.label, "kvm.exits"),
             "outside_guest_s": _outside_guest(samples, own),
         }
-        bills.append(found.model_copy(update=more))
+        bills.append(sites.with_sites(found.model_copy(update=more), where))
     return BillRecord(
         vtax_version=__version__,
         name=request.workload.label(),
         counted_by=counts.by,
         counting_cost_percent=_cost_percent(counts, used(samples, bills[0].baseline)),
+        sites_note=where.note,
         counts=dict(counts.counts),
         bills=tuple(bills),
         prices=tuple(

@@ -9,7 +9,7 @@ from vtax.core.page import bill
 from vtax.core.page.page import Page
 
 _LINE = {"operation", "count", "price_delta_ns", "seconds", "low", "high", "kind", "structural_s",
-         "group", "note"}  # fmt: skip
+         "group", "note", "sites"}  # fmt: skip
 
 
 def to_json(record: BillRecord) -> dict[str, Any]:

@@ -7,7 +7,9 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 use vtax_sys::clock::monotonic_ns;
 
+use crate::record::call_sites::{self, CallSites};
 use crate::record::clock::Pair;
+use crate::record::files::Folder;
 use crate::record::online::Cpus;
 use crate::record::options::RecordOptions;
 use crate::record::perf::{self, Reading, Request};
@@ -52,6 +54,8 @@ pub struct Attached {
     counters: Vec<Counter>,
     /// Which counters are on together.
     pub groups: Groups,
+    /// Where system calls are made, if that is wanted.
+    pub call_sites: Option<CallSites>,
     current: usize,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
@@ -95,6 +99,7 @@ impl Attached {
             running: Running::default(),
             counters: Vec::new(),
             groups,
+            call_sites: None,
             current: 0,
             known: BTreeSet::new(),
             measuring: None,
@@ -120,6 +125,11 @@ impl Attached {
         let mut switches = Vec::new();
         for cpu in &cpus.online {
             switches.extend(self.open_groups(columns, *cpu).or_else(unless_gone(*cpu))?);
+        }
+        if let Target::Command(argv) = &options.target
+            && options.call_sites
+        {
+            self.call_sites = Some(CallSites::begin(&self.programs, argv)?);
         }
         let clock = Pair::now();
         self.programs.attach_counters()?;
@@ -377,6 +387,28 @@ impl Attached {
             .map_err(|errno| system("reference event", errno))?;
         self.references.push((cpu, overflow));
         Ok(())
+    }
+
+    /// Look at the files in which calls were made since.
+    ///
+    /// Fails as [`CallSites::learn`].
+    pub fn learn_call_sites(&mut self) -> Result<(), Error> {
+        let sites = self.call_sites.as_mut();
+        sites.map_or(Ok(()), |sites| sites.learn(&self.programs))
+    }
+
+    /// Write where calls were made; none: that was not wanted.
+    ///
+    /// Fails as [`call_sites::write`].
+    pub fn write_call_sites(
+        &self,
+        columns: &Columns,
+        folder: &Folder,
+    ) -> Result<Option<call_sites::Counted>, Error> {
+        let wanted = self.call_sites.as_ref();
+        wanted
+            .map(|_| call_sites::write(&self.programs, columns, folder))
+            .transpose()
     }
 
     /// Make no more rows; the counters stay as they are.

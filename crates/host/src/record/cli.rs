@@ -53,6 +53,8 @@ pub struct RecordArguments {
     /// Use at most N counters at a time, for software events too; more events take turns
     #[arg(long, value_name = "N")]
     counters: Option<NonZeroUsize>,
+    #[command(flatten)]
+    stacks: Stacks,
     /// Measure what recording costs (costs more)
     #[arg(long)]
     overhead: bool,
@@ -114,6 +116,14 @@ struct Within {
     /// With --in: also give this variable of yours, which would be left out (a secret); repeat it
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
+}
+
+/// Where in a program events happen.
+#[derive(Debug, Args)]
+struct Stacks {
+    /// Also count where in COMMAND the recorded classes of system calls are made (x86-64)
+    #[arg(long, requires_all = ["command", "events"])]
+    call_sites: bool,
 }
 
 /// What only programs ask for.
@@ -301,6 +311,7 @@ impl RecordArguments {
             guest_clock: self.inner.guest_clock,
             applications: self.inner.app,
             counters: self.counters,
+            call_sites: self.stacks.call_sites,
             statistics: self.overhead,
         }
     }

@@ -51,9 +51,17 @@ impl Folder {
     ///
     /// Fails when the file cannot be written, or when `value` has no JSON form.
     pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_vec_pretty(value);
+        let text = text.map_err(|error| failed(&self.0.join(name), error))?;
+        self.write(name, &text)
+    }
+
+    /// Write a file, which appears when it is complete.
+    ///
+    /// Fails when the file cannot be written.
+    pub fn write(&self, name: &str, text: &[u8]) -> Result<(), Error> {
         let path = self.0.join(name);
-        let text = serde_json::to_vec_pretty(value).map_err(|error| failed(&path, error))?;
-        state::replace(&path, 0o644, |file| file.write_all(&text))
+        state::replace(&path, 0o644, |file| file.write_all(text))
             .map_err(|error| failed(&path, error))
     }
 }

@@ -7,6 +7,7 @@
 pub mod attached;
 pub mod availability;
 pub mod btf;
+mod call_sites;
 pub mod cli;
 pub mod clock;
 pub mod consumer;

@@ -33,6 +33,8 @@ pub struct RecordOptions {
     pub applications: Option<Applications>,
     /// The most counters used at a time, including software events; `None`: all free counters.
     pub counters: Option<NonZeroUsize>,
+    /// Count system calls by their stacks.
+    pub call_sites: bool,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::record::availability::Machine;
 use crate::record::difference::Location;
 use crate::record::interval::Interval;
+use crate::record::options::RecordOptions;
 use crate::record::perf::Request;
 use crate::record::program::{Settings, Whose};
 use crate::record::ring::Shape;
@@ -181,9 +182,9 @@ impl Columns {
         machine: &Machine,
         shape: Shape,
         interval: Interval,
-        target: &Target,
+        options: &RecordOptions,
     ) -> Settings {
-        let whose = match target {
+        let whose = match options.target {
             Target::System => Whose::Everybody,
             Target::Machines(None) => Whose::Machines,
             _ => Whose::Targets,
@@ -233,6 +234,7 @@ impl Columns {
             absolute_slot: u16::try_from(counted).unwrap_or(u16::MAX),
             slots,
             tracepoints,
+            call_sites: options.call_sites,
         }
     }
 

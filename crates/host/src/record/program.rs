@@ -14,6 +14,9 @@ use vtax_sys::terminal::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 /// The program that makes the rows.
 const OVERFLOW: &str = "on_overflow";
+/// The program that counts stacks, and how the names of its maps begin.
+const CALL_SITES: &str = "at_sys_enter";
+const CALL_SITES_MAPS: &str = "site_";
 /// As in bpf/targets.h.
 const MAX_PROCESSES: usize = 4 << 20;
 /// The value of a variable whose event is not recorded.
@@ -72,6 +75,8 @@ pub struct Settings {
     pub slots: Vec<(&'static str, usize, u16)>,
     /// Tracepoints whose programs are loaded.
     pub tracepoints: Vec<&'static str>,
+    /// Count the stacks of system calls.
+    pub call_sites: bool,
 }
 
 /// A perf event whose overflow makes rows until this is dropped.
@@ -104,10 +109,11 @@ impl Programs {
             .and_then(|builder| builder.open_memory(OBJECT))
             .map_err(|error| failed("open", &error))?;
         set_variables(&mut open, settings)?;
-        size_maps(&mut open, settings.shape).map_err(|error| failed("size", &error))?;
+        size_maps(&mut open, settings).map_err(|error| failed("size", &error))?;
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             let wanted = name == OVERFLOW
+                || (settings.call_sites && name == CALL_SITES)
                 || name
                     .strip_prefix("on_")
                     .is_some_and(|tracepoint| settings.tracepoints.contains(&tracepoint));
@@ -213,6 +219,11 @@ impl Programs {
         Ok(found)
     }
 
+    /// A map by its name.
+    pub fn map(&self, name: &str) -> Option<libbpf_rs::Map<'_>> {
+        self.object.maps().find(|map| map.name() == name)
+    }
+
     fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.object
             .maps()
@@ -261,9 +272,13 @@ fn failed(step: &str, error: &dyn ToString) -> Error {
     )
 }
 
-fn size_maps(open: &mut OpenObject, shape: Shape) -> Result<(), libbpf_rs::Error> {
+fn size_maps(open: &mut OpenObject, settings: &Settings) -> Result<(), libbpf_rs::Error> {
+    let shape = settings.shape;
     for mut map in open.maps_mut() {
         match map.name().to_str() {
+            Some(name) if name.starts_with(CALL_SITES_MAPS) => {
+                map.set_autocreate(settings.call_sites)?;
+            }
             Some("cpus") => map.set_max_entries(shape.cpus)?,
             Some("perf") => {
                 map.set_max_entries(shape.cpus * u32::try_from(MAX_ABSOLUTE).unwrap_or(1))?;

@@ -13,6 +13,7 @@ use vtax_sys::tree::Tree;
 
 use crate::record::attached::{Attached, Begin, system, unless_gone};
 use crate::record::availability::Machine;
+use crate::record::call_sites;
 use crate::record::consumer::Consumer;
 use crate::record::difference::Start;
 use crate::record::files;
@@ -77,7 +78,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
-    let settings = columns.settings(&machine, shape, interval, &options.target);
+    let settings = columns.settings(&machine, shape, interval, options);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     // Dropped last, so that what the command left is ended on every path out.
@@ -114,6 +115,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         end,
         programs,
         other_calls: summary::other_calls(&attached.programs, &columns),
+        call_sites: attached.write_call_sites(&columns, &folder)?,
         counters: options.counters,
         groups: &attached.groups,
         running: &attached.running,
@@ -243,6 +245,9 @@ impl Recording<'_> {
         if attached.groups.rotate() {
             period = period.min(self.turn);
         }
+        if attached.call_sites.is_some() {
+            period = period.min(call_sites::PERIOD);
+        }
         let mut consumer = Consumer::new(
             rings,
             self.columns,
@@ -269,6 +274,7 @@ impl Recording<'_> {
                 .wait(limit, hotplug.descriptor())
                 .map_err(|errno| system("poll", errno))?;
             consumer.drain(&mut attached.throttling);
+            attached.learn_call_sites()?;
             if attached.groups.rotate() && consumer.schedule().due(monotonic_ns()) {
                 consumer.switched(&attached.turn());
                 consumer.schedule().turned(monotonic_ns());

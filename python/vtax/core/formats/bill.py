@@ -13,6 +13,19 @@ LineKind = Literal["measured", "priced", "modelled", "not priced"]
 that is assumed to hold, or not at all."""
 
 
+class Site(Strict):
+    """A function that makes the calls of a line."""
+
+    module: str
+    """The file of the function, without its folder."""
+    function: str
+    """Its name; `+0x...`, the place in the file, where it has none; empty: not known."""
+    count: int
+    """How many of the calls it made."""
+    share: float
+    """Its part of all calls of the line."""
+
+
 class BillLine(Strict):
     """What one operation adds to the program's time."""
 
@@ -35,6 +48,8 @@ class BillLine(Strict):
     """How the seconds are known."""
     note: str = ""
     """What a reader must know of the line."""
+    sites: tuple[Site, ...] = ()
+    """Where in the program most of them are, the most frequent first; empty: not known."""
 
 
 class Remedy(Strict):
@@ -110,6 +125,8 @@ class BillRecord(Kept):
     """How operations were counted."""
     counting_cost_percent: float | None
     """How much longer the program took while it was counted; None: not known."""
+    sites_note: str = ""
+    """How call sites are known, or why they are not."""
     counts: dict[str, tuple[float, ...]]
     """Each operation's count in each counting run."""
     bills: tuple[Bill, ...]

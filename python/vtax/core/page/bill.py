@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from vtax.core.formats.bill import Bill, BillLine, BillRecord
+from vtax.core.formats.bill import Bill, BillLine, BillRecord, Site
 from vtax.core.page.charts import LEAST_WIDTH
 from vtax.core.page.format import listing, percent, plural, signed, significant, with_unit
 from vtax.core.page.page import (
@@ -23,6 +23,8 @@ from vtax.core.page.plotting import Plot, base_layout, label
 
 SMALL = 0.005
 """Lines below this share of the tax are one line on a terminal and in the figure."""
+SMALL_SITE = 0.01
+"""Call sites below this share of their line's calls are in the record only."""
 MOST_BARS = 12
 UNEXPLAINED = "unexplained"
 WHY = "why"
@@ -116,8 +118,26 @@ def _bill(record: BillRecord, bill: Bill) -> Iterator[Section]:
     yield Section(figure=waterfall(bill), depth=Depth.FULL, name=WHY)
     yield Section(table=_table(_joined(bill)), depth=Depth.BRIEF, name=WHY)
     yield Section(table=_table(bill.lines, _residual(bill)), depth=Depth.FULL, name=WHY)
+    yield Section(notes=tuple(_sites(bill)), name=WHY)
     yield Section(notes=tuple(_remedies(bill)), name=WHY)
     yield Section(notes=tuple(_notes(record, bill)), name=WHY)
+
+
+def _sites(bill: Bill) -> Iterator[Note]:
+    for line in bill.lines:
+        if line.sites:
+            said = [
+                f"{_percent(each.share, 1.0)} in {_function(each)}"
+                for each in line.sites
+                if each.share >= SMALL_SITE or each == line.sites[0]
+            ]
+            yield Note("; ".join(said), subject=line.operation)
+
+
+def _function(site: Site) -> str:
+    if site.function and not site.function.startswith("+"):
+        return f"{site.function} ({site.module})"
+    return site.module + site.function
 
 
 def _remedies(bill: Bill) -> Iterator[Note]:
@@ -144,6 +164,8 @@ def _notes(record: BillRecord, bill: Bill) -> Iterator[Note]:
     cost = record.counting_cost_percent
     behind = "" if cost is None else f"; the program took {percent(cost)} % longer while counted"
     yield Note(f"counted by {record.counted_by}{behind}")
+    if record.sites_note:
+        yield Note(record.sites_note)
 
 
 def _joined(bill: Bill) -> Sequence[BillLine]:

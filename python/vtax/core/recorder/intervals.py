@@ -30,6 +30,9 @@ ROWS = "intervals.parquet"
 STREAM = "intervals.arrows"
 EVENTS = "events.json"
 RECORD = "record.json"
+CALL_SITES = "call-sites.folded"
+"""Folded stacks of system calls, where they were asked for."""
+MAX_SITES_BYTES = 256 << 20
 MAX_ROWS_BYTES = 4 << 30
 """A file of rows that is larger is refused: it would not fit the memory of most machines."""
 MAX_JSON_BYTES = 16 << 20

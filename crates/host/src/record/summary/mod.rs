@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use libbpf_rs::query::ProgInfoIter;
 use serde::Serialize;
 
+use crate::record::call_sites;
 use crate::record::clock::Pair;
 use crate::record::consumer::Consumer;
 use crate::record::difference::Location;
@@ -90,6 +91,8 @@ pub struct Facts<'a> {
     pub gaps: Vec<Gap>,
     /// Why no control group limits the command's processes, where one should.
     pub unlimited: Option<String>,
+    /// Call sites, where they were counted.
+    pub call_sites: Option<call_sites::Counted>,
 }
 
 #[derive(Debug, Serialize)]
@@ -218,6 +221,9 @@ pub struct Summary {
     /// The system calls that most of `calls.other` were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_calls: Option<Vec<OtherCall>>,
+    /// How many calls were counted by their stacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_sites: Option<call_sites::Counted>,
     /// Peak memory of the recorder.
     pub max_rss_bytes: u64,
     /// What the user should know.
@@ -365,6 +371,7 @@ fn summary(
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         other_calls: facts.other_calls.clone(),
+        call_sites: facts.call_sites.clone(),
         max_rss_bytes: max_rss_bytes(),
         warnings: warnings::all(facts, consumer, events),
     }

@@ -19,7 +19,7 @@ from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.formats.files import write_atomic
-from vtax.core.recorder.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
+from vtax.core.recorder.intervals import CALL_SITES, EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.core.recorder.options import RecordOptions, Target
 from vtax.core.recorder.recorder import Recorder, failure
 from vtax.core.runner.repetition import Repetition
@@ -139,7 +139,8 @@ def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions
     if finished.outcome.exit_code != 0:
         said = repetition.exchange.read_text("stderr")
         raise failure(finished.outcome.exit_code, said)
-    _fetch(rows, out, (ROWS, EVENTS, RECORD))
+    stacks = (CALL_SITES,) if "call-sites" in options.given else ()
+    _fetch(rows, out, (ROWS, EVENTS, RECORD, *stacks))
     try:
         found = foreign_json.parse_object((out / RECORD).read_bytes())
     except ValueError as error:
