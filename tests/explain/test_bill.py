@@ -141,6 +141,14 @@ def test_user_time_of_translated_code_is_measured() -> None:
     assert predicted.difference_s is None and predicted.residual_s is None
 
 
+def test_mixed_code_foretells_only_what_is_translated() -> None:
+    base = used(1.0, 1.0, user_s=0.5)
+    for others, mixed, taken in ((100.0, 150.0, 1.0), (300.0, 2000.0, 1.0 + 0.5 * 19)):
+        prices = dict.fromkeys(USER, (100.0, others)) | {"user_mixed": (100.0, mixed)}
+        found = bill("there", "native", None, base, Counted({}), price_list(prices))
+        assert found.predicted_s == pytest.approx(taken)
+
+
 def test_unsteady_counts_are_told() -> None:
     counted = Counted({"calls.stat": (1000.0, 1100.0), "calls.open": (3.0, 5.0)})
     prices = price_list({"stat": (100.0, 1100.0), "open": (100.0, 200.0), **USER})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from vtax.core.formats.bill import Bill, BillLine
 from vtax.core.statistics.statistics import Estimate
@@ -221,8 +221,11 @@ def _unpriced(each: Operation, count: float) -> BillLine:
 def _user_code(used: Used | None, base: Used, prices: PriceList, concurrency: float) -> BillLine:
     """What the program's own instructions take more."""
     times = sorted(prices.times(USER_CODE)) or [1.0]
-    middle = next(iter(prices.times(USUAL_CODE)), times[len(times) // 2])
-    if middle >= TRANSLATED and used is not None and used.user_s and base.user_s:
+    middle = median(times)
+    translated = middle >= TRANSLATED
+    if translated:
+        middle = next(iter(prices.times(USUAL_CODE)), middle)
+    if translated and used is not None and used.user_s and base.user_s:
         more = _paired(used.user_s, base.user_s) * (1.0 / concurrency)
         kind, note = "measured", "user time as each kernel accounted for it"
     else:

@@ -87,8 +87,8 @@ pub const TABLE: &[Operation] = &[
     operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
         of_file(bench, 1)
     }),
-    operation("fault_file", "a quarter of each 64 KiB", 0.0, |bench| {
-        of_file(bench, 4)
+    operation("fault_file", "half of each 64 KiB", 0.0, |bench| {
+        of_file(bench, 8)
     }),
     operation("fault_file", "all pages, in order", 0.0, |bench| {
         of_file(bench, FEW)
