@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from command_line import SOURCE, command, one_line, vtax, without_root
+from command_line import SOURCE, command, one_line, vtax
 from process_watch import ended, eventually, processes_naming
 from tested_machines import checked
 from vtax.core.formats import records
@@ -111,6 +111,21 @@ def test_a_prediction_runs_the_program_natively_only(tmp_path: Path) -> None:
     (run,) = (tmp_path / "runs").iterdir()
     record = json.loads((run / "run.json").read_text())
     assert SPEC not in [each["label"] for each in record["environments"]]
+    # The prices are known now, so nothing else needs the capabilities that eBPF does.
+    none = "-bpf,-perfmon,-sys_admin"
+    line = command("explain", "--predict", SPEC, "--reps", "2", "-q", "--", *PROGRAM)
+    done = subprocess.run(
+        ["setpriv", f"--bounding-set={none}", f"--inh-caps={none}", *line],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "ptrace, which disturbs" in done.stdout and "no eBPF: permission" in done.stdout
+    (traced,) = {*(tmp_path / "runs").iterdir()} - {run}
+    kept = records.read(traced / "bill.json")
+    assert isinstance(kept, BillRecord) and "ptrace" in kept.counted_by
+    found_lines = {each.operation: each for each in kept.bills[0].lines}
+    assert 200 <= (found_lines["stat"].count or 0) < 260 and found_lines["exec"].count == 1
+    assert found_lines["minor fault"].count and "anonymous fault" not in found_lines
 
 
 @pytest.mark.slow
@@ -148,12 +163,6 @@ def test_ctrl_c_keeps_the_comparison_and_leaves_nothing_running(tmp_path: Path) 
     (run,) = runs.iterdir()
     assert json.loads((run / "run.json").read_text())["state"] == "interrupted"
     assert (run / "report.html").exists() and not (run / "bill.json").exists()
-
-
-def test_without_root_nothing_is_compared_first(tmp_path: Path) -> None:
-    done = without_root("explain", "--in", "uml", "--", "true", cwd=tmp_path)
-    assert "vtax" in one_line(done, 1)
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

@@ -20,11 +20,12 @@ pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 120.0
 MANY = 100
+FAULTS = "faults.minor"
 PYTHON = (sys.executable, "-B", "-s", "-S", "-c")
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
 
 REPEATED = """
-import os, sys, threading
+import os, sys, threading, time
 zero, null = os.open("/dev/zero", os.O_RDONLY), os.open("/dev/null", os.O_WRONLY)
 block = bytes(300)
 
@@ -55,6 +56,8 @@ ALONE: Mapping[str, Mapping[str, int]] = {
     "os.close(os.open('made', os.O_CREAT))": {"create": 1, "close": 1},
     "os.mkdir('made'); os.rmdir('made')": {"mkdir": 2},
     "os.getsid(0)": {"other": 1},
+    "time.monotonic()": {"clock": 1},
+    "time.process_time()": {"clock_call": 1},
 }
 """Statements of Python, with all the calls that they make."""
 
@@ -65,7 +68,18 @@ AMONG_OTHERS: Mapping[str, Mapping[str, int]] = {
 """Statements that make other calls too."""
 
 
-@pytest.fixture(autouse=True)
+EBPF = RecordOptions.of(events="calls", every="10ms", **{"without-vdso": ""})
+PTRACE = RecordOptions.of(**{"by-ptrace": ""})
+
+
+@pytest.fixture(params=[EBPF, PTRACE], ids=["ebpf", "ptrace"])
+def means(request: pytest.FixtureRequest) -> RecordOptions:
+    options: RecordOptions = request.param
+    if options is EBPF:
+        can_record()
+    return options
+
+
 def can_record() -> None:
     if reason := obstacle():
         pytest.skip(f"this machine cannot record: {reason}")
@@ -76,10 +90,11 @@ def totals(run: Path) -> Mapping[str, int]:
     return {each["name"]: each["sum"] + each["after_last_row"] for each in described(run)}
 
 
-def counted(statement: str, times: int, run: Path) -> Mapping[str, int]:
+def counted(
+    statement: str, times: int, run: Path, options: RecordOptions = EBPF
+) -> Mapping[str, int]:
     """The calls of a program that repeats a statement."""
     program = Target(command=(*PYTHON, REPEATED, statement, str(times)))
-    options = RecordOptions.of(events="calls", every="10ms")
     subprocess.run(
         command([*options.arguments(), *program.arguments()], run),
         env=ENVIRONMENT,
@@ -91,29 +106,41 @@ def counted(statement: str, times: int, run: Path) -> Mapping[str, int]:
     return {name.removeprefix("calls."): count for name, count in totals(run).items()}
 
 
-def difference(statement: str, folder: Path) -> Mapping[str, int]:
+def difference(statement: str, folder: Path, means: RecordOptions) -> Mapping[str, int]:
     """What MANY more repetitions add to each column."""
-    few = counted(statement, MANY, folder / "few")
-    many = counted(statement, 2 * MANY, folder / "many")
+    few = counted(statement, MANY, folder / "few", means)
+    many = counted(statement, 2 * MANY, folder / "many", means)
     # Python lists the current folder, in which the first run's files are by the second.
-    return {name: many[name] - few[name] for name in few if name != "getdents_bytes"}
+    return {name: many[name] - few[name] for name in few if name not in ("getdents_bytes", FAULTS)}
 
 
 @pytest.mark.parametrize("statement", ALONE)
-def test_calls_are_counted_exactly_and_in_no_other_column(statement: str, tmp_path: Path) -> None:
-    found = difference(statement, tmp_path)
+def test_calls_are_counted_exactly_and_in_no_other_column(
+    statement: str, tmp_path: Path, means: RecordOptions
+) -> None:
+    found = difference(statement, tmp_path, means)
     expected = {name: MANY * calls for name, calls in ALONE[statement].items()}
     assert {name: count for name, count in found.items() if count} == expected
 
 
 @pytest.mark.parametrize("statement", AMONG_OTHERS)
-def test_calls_of_children_and_threads_are_counted(statement: str, tmp_path: Path) -> None:
-    found = difference(statement, tmp_path)
+def test_calls_of_children_and_threads_are_counted(
+    statement: str, tmp_path: Path, means: RecordOptions
+) -> None:
+    found = difference(statement, tmp_path, means)
     for name, calls in AMONG_OTHERS[statement].items():
         assert found[name] == MANY * calls, name
 
 
+def test_clock_readings_are_absent_where_programs_keep_their_vdso(tmp_path: Path) -> None:
+    can_record()
+    usual = RecordOptions.of(events="calls", every="10ms")
+    found = counted("time.monotonic()", MANY, tmp_path / "run", usual)
+    assert "clock" not in found and found["clock_call"] < MANY
+
+
 def test_calls_without_a_class_are_named(tmp_path: Path) -> None:
+    can_record()
     counted("os.getsid(0)", MANY, tmp_path / "run")
     record = json.loads((tmp_path / "run/record.json").read_text())
     (found,) = [each for each in record["other_calls"] if each["name"] == "getsid"]
@@ -163,6 +190,7 @@ PAGES = 500
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_page_faults_are_counted_exactly_by_their_kind(kind: str, tmp_path: Path) -> None:
+    can_record()
     file = tmp_path / "pages"
     file.write_bytes(bytes(2 * PAGES * os.sysconf("SC_PAGE_SIZE")))
     with ended(

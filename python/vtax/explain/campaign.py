@@ -51,14 +51,14 @@ def anew(options: ExplainOptions, listener: Listener) -> Explained:
     request = _request(replace(options, instruments=list(chosen)))
     run = _natively(request) if options.predict else request
     require(run)
-    counting.require()
+    means = counting.choose()
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(run, folder, listener)
     record = campaign.carry_out()
     report.write(compare(record, campaign.samples, str(folder.path)), campaign.samples, folder.path)
     if record.state == "interrupted":
         raise KeyboardInterrupt
-    return _explained(request, record, campaign.samples, folder, listener)
+    return _explained(means, request, record, campaign.samples, folder, listener)
 
 
 def again(path: Path, listener: Listener) -> Explained:
@@ -77,8 +77,8 @@ def again(path: Path, listener: Listener) -> Explained:
             f"give the same again: vtax explain {path} < FILE",
         )
     require(request)
-    counting.require()
-    return _explained(request, record, samples, RunFolder(path), listener)
+    means = counting.choose()
+    return _explained(means, request, record, samples, RunFolder(path), listener)
 
 
 def _request(options: ExplainOptions) -> ComparisonRequest:
@@ -112,6 +112,7 @@ def _natively(request: ComparisonRequest) -> ComparisonRequest:
 
 
 def _explained(
+    means: counting.Means,
     request: ComparisonRequest,
     record: ComparisonRecord,
     samples: Sequence[Sample],
@@ -121,8 +122,10 @@ def _explained(
     facts = {each.label: each.facts for each in record.environments}
     pairs = _prices(request, facts, listener)
     native = next(each for each in request.compared_variants if each.role == "baseline")
-    counts = counting.count(request, native, folder, listener)
-    where = sites.find(request, native, folder, listener)
+    counts = counting.count(means, request, native, folder, listener)
+    where = (
+        sites.find(request, native, folder, listener) if means is counting.EBPF else sites.UNKNOWN
+    )
     found = _bill_record(request, record, samples, counts, where, pairs)
     records.write(folder.path / BILL, found)
     report.write(compare(record, samples, str(folder.path)), samples, folder.path)
@@ -193,6 +196,7 @@ def _bill_record(
         prices = pairs[own.label].prices
         found = bill(own.label, own.baseline, there, base, counted, prices)
         more = {
+            "warnings": (*counts.warnings, *found.warnings),
             "remedies": remedies(found, counted, prices),
             "host_cpu_s": _metric(samples, own.label, HOST_CPU),
             "baseline_host_cpu_s": _metric(samples, own.baseline, HOST_CPU),

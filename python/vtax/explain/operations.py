@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CALLS = "system calls"
+CLOCKS = "clock readings"
 FAULTS = "page faults"
 PROCESSES = "processes"
 WAITING = "waiting"
@@ -59,6 +60,7 @@ def _call(name: str, price: str | None = None, **how: object) -> Operation:
 _OPERATIONS: tuple[Operation, ...] = (
     _call("null"),
     _call("clock_call"),
+    Operation("clock reading", CLOCKS, "clock", ("calls.clock",)),
     _call("stat"),
     _call("fstat"),
     _call("fcntl"),
@@ -93,6 +95,8 @@ _OPERATIONS: tuple[Operation, ...] = (
     Operation("anonymous fault", FAULTS, "fault_anonymous", ("faults.anonymous",)),
     Operation("file fault", FAULTS, "fault_file", ("faults.file",)),
     Operation("copy-on-write fault", FAULTS, "fault_cow", ("faults.cow",)),
+    Operation("minor fault", FAULTS, "fault_anonymous", ("faults.minor",),
+              assumed="page faults of unknown kind, by the price of anonymous ones"),
     Operation("fork", PROCESSES, "fork", ("calls.fork",), without_faults=True, own_calls=2),
     Operation("exec", PROCESSES, "exec", ("sched.execs",), without_faults=True,
               own_calls=5, without=(("vfork", 1.0),)),
@@ -102,7 +106,10 @@ _OPERATIONS: tuple[Operation, ...] = (
 )  # fmt: skip
 
 _ALL_CALLS = dict.fromkeys(
-    column for each in _OPERATIONS for column in each.columns if column.startswith("calls.")
+    column
+    for each in _OPERATIONS
+    for column in each.columns
+    if column.startswith("calls.") and each.group == CALLS
 )
 
 OPERATIONS: tuple[Operation, ...] = (

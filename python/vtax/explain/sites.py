@@ -29,7 +29,7 @@ from vtax.explain.operations import OPERATIONS
 from vtax.workloads.outcomes import require_success
 
 LABEL = "call-sites"
-OPTIONS = RecordOptions({"every": "1s", "events": "calls", "call-sites": ""})
+OPTIONS = RecordOptions({"every": "1s", "events": "calls", "call-sites": "", "without-vdso": ""})
 MOST_LINES, MOST_SITES = 5, 3
 PASSING_ON = re.compile(
     r"(libc|libpthread|ld-linux.*|ld-musl.*|libc\.musl.*)([-.][\d.]+)?\.so(\..*)?"
@@ -47,6 +47,9 @@ class Sites:
     """How they are known, or why they are not."""
 
 
+UNKNOWN = Sites({}, "call sites are not known: only eBPF sees them")
+
+
 def find(request: ComparisonRequest, native: ComparedVariant, folder: RunFolder,
          listener: Listener) -> Sites:  # fmt: skip
     """Run the program natively once more while the recorder takes stacks; what it wrote stays in
@@ -58,7 +61,10 @@ def find(request: ComparisonRequest, native: ComparedVariant, folder: RunFolder,
     shutil.rmtree(folder.path / RAW / LABEL, ignore_errors=True)
     (folder.path / CALL_SITES).unlink(missing_ok=True)
     variant = Variant(
-        LABEL, native.environment, folder.raw(LABEL), (Recording(OPTIONS, by_guest=True),)
+        LABEL,
+        native.environment,
+        folder.raw(LABEL),
+        (Recording(OPTIONS, by_guest=True, rows=False),),
     )
     out = folder.instruments(LABEL)
     plan = Plan(

@@ -53,8 +53,9 @@ def explain(options: ExplainOptions) -> None:
     beside the measured difference, and the rest is called unexplained. Instead of a program, name
     the folder of a comparison that exists.
 
-    The program runs twice more, natively, while eBPF counts (needs root). Prices are measured once
-    for each environment, 20 s each, and kept in the cache (docs/explain.md).
+    The program runs twice more, natively, while it is counted: by eBPF (needs root), or else by
+    ptrace. Prices are measured once for each environment, 20 s each, and kept in the cache
+    (docs/explain.md).
     """
     from vtax.core.page.progress import listener
     from vtax.explain import campaign

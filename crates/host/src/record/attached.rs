@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 use vtax_sys::clock::monotonic_ns;
 
+use crate::record::availability::Machine;
 use crate::record::call_sites::{self, CallSites};
 use crate::record::clock::Pair;
 use crate::record::files::Folder;
@@ -20,6 +21,7 @@ use crate::record::reference::throttling::Throttling;
 use crate::record::rotation::{Groups, Switch};
 use crate::record::statistics_unsafe::enable_program_statistics;
 use crate::record::target::{self, Target};
+use crate::record::traced::Taker;
 use crate::record::watch::Watch;
 use vtax_sys::calls::descriptors::pidfd_open;
 use vtax_sys::calls::perf::perf_event_enable;
@@ -59,6 +61,7 @@ pub struct Attached {
     current: usize,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
+    taker: Option<Taker>,
 }
 
 /// A perf event that the rows of a CPU read.
@@ -103,6 +106,7 @@ impl Attached {
             current: 0,
             known: BTreeSet::new(),
             measuring: None,
+            taker: None,
         }
     }
 
@@ -113,6 +117,7 @@ impl Attached {
     pub fn begin(
         &mut self,
         options: &RecordOptions,
+        machine: &Machine,
         cpus: &Cpus,
         columns: &Columns,
         confinement: &Confinement,
@@ -134,7 +139,7 @@ impl Attached {
         let clock = Pair::now();
         self.programs.attach_counters()?;
         self.open_references(cpus)?;
-        let child = self.open_target(&options.target, confinement, watch)?;
+        let child = self.open_target(&options.target, machine, confinement, watch)?;
         Ok(Begin {
             clock,
             child,
@@ -282,6 +287,7 @@ impl Attached {
     fn open_target(
         &mut self,
         target: &Target,
+        machine: &Machine,
         confinement: &Confinement,
         watch: &mut Watch,
     ) -> Result<Option<Pid>, Error> {
@@ -301,6 +307,10 @@ impl Attached {
             Target::Command(argv) => {
                 let held = target::hold(argv, confinement)?;
                 target::rest(&held);
+                if machine.without_vdso {
+                    let taker = Taker::begin(held.process);
+                    self.taker = Some(taker.map_err(|errno| system("ptrace", errno))?);
+                }
                 self.follow(held.process.as_raw())?;
                 self.watch_process(watch, held.process)?;
                 return target::go(held, argv).map(Some);
@@ -409,6 +419,13 @@ impl Attached {
         wanted
             .map(|_| call_sites::write(&self.programs, columns, folder))
             .transpose()
+    }
+
+    /// The command has ended: who traces it learns its end first.
+    pub fn reap(&mut self) {
+        if let Some(taker) = self.taker.take() {
+            taker.wait();
+        }
     }
 
     /// Make no more rows; the counters stay as they are.

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use crate::record::btf::Tracepoints;
 use crate::record::perf::{self, Request};
+use crate::record::sources::calls::CLOCK_EVENT;
 use crate::record::sources::{Event, Origin};
 use vtax_sys::calls::processor::kvm_features;
 use vtax_sys::tree::Tree;
@@ -15,11 +16,16 @@ const SILENT: &[&str] = if cfg!(target_arch = "x86_64") {
     &["tlb_flush"]
 };
 
+/// Why clock readings cannot be counted.
+const HAVE_VDSO: &str = "programs read clocks without a system call: their vDSO is not taken away";
+
 /// Looks events up on this machine.
 #[derive(Debug)]
 pub struct Machine {
     tracepoints: Result<Tracepoints, String>,
     cpu: u32,
+    /// The vDSO is taken away from the command's programs.
+    pub without_vdso: bool,
 }
 
 impl Machine {
@@ -28,6 +34,7 @@ impl Machine {
         Self {
             tracepoints: Tracepoints::find(tree),
             cpu,
+            without_vdso: false,
         }
     }
 
@@ -53,6 +60,9 @@ impl Machine {
             Origin::Counted { tracepoints, .. } => {
                 if let Some(reason) = self.without_types() {
                     return Some(reason.to_owned());
+                }
+                if event.name == CLOCK_EVENT && !self.without_vdso {
+                    return Some(HAVE_VDSO.into());
                 }
                 let absent = tracepoints
                     .iter()

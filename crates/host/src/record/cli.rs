@@ -14,6 +14,7 @@ use crate::record::skew::Skew;
 use crate::record::sources::{self, Need, SOURCES, Unit};
 use crate::record::summary::Summary;
 use crate::record::target::Target;
+use crate::record::traced;
 use crate::record::xen;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -148,6 +149,13 @@ struct Inner {
     /// Counters of this machine's applications by their names, or all that exist at the start
     #[arg(long, value_name = "NAMES|all", hide = true, value_parser = applications)]
     app: Option<Applications>,
+    /// Take the vDSO away from the command's programs, so that each of their clock readings is a
+    /// system call (as root; they cannot trace others then)
+    #[arg(long, hide = true, requires = "command")]
+    without_vdso: bool,
+    /// Count the command's system calls by ptrace, without rows: slower, but needs no privilege
+    #[arg(long, hide = true, requires = "command", conflicts_with = "events")]
+    by_ptrace: bool,
     /// Print nothing when done, and finish when the program that started this one is gone
     #[arg(long, hide = true, conflicts_with = "json")]
     child: bool,
@@ -273,6 +281,10 @@ impl RecordArguments {
         if child {
             session::finish_with_parent()?;
         }
+        if self.inner.by_ptrace {
+            let traced = traced::count(&self.options(out))?;
+            return if json { output::json(&traced) } else { Ok(()) };
+        }
         let summary = session::record(&self.options(out.clone()))?;
         if json {
             return output::json(&summary);
@@ -312,6 +324,7 @@ impl RecordArguments {
             applications: self.inner.app,
             counters: self.counters,
             call_sites: self.stacks.call_sites,
+            without_vdso: self.inner.without_vdso,
             statistics: self.overhead,
         }
     }

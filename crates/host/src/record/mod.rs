@@ -36,6 +36,7 @@ pub mod stillness;
 pub mod stream;
 pub mod summary;
 pub mod target;
+mod traced;
 pub mod vcpu_clock;
 pub mod watch;
 pub mod xen;

@@ -35,6 +35,8 @@ pub struct RecordOptions {
     pub counters: Option<NonZeroUsize>,
     /// Count system calls by their stacks.
     pub call_sites: bool,
+    /// Take the vDSO away from the command's programs, so that clock readings are counted.
+    pub without_vdso: bool,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
 }

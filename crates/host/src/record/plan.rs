@@ -233,6 +233,7 @@ impl Columns {
             steal: self.steal,
             absolute_slot: u16::try_from(counted).unwrap_or(u16::MAX),
             slots,
+            without_vdso: machine.without_vdso,
             tracepoints,
             call_sites: options.call_sites,
         }

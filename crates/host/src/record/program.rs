@@ -73,6 +73,8 @@ pub struct Settings {
     pub absolute_slot: u16,
     /// Variable, element, slot.
     pub slots: Vec<(&'static str, usize, u16)>,
+    /// The targets' programs have no vDSO.
+    pub without_vdso: bool,
     /// Tracepoints whose programs are loaded.
     pub tracepoints: Vec<&'static str>,
     /// Count the stacks of system calls.
@@ -334,6 +336,7 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
     )?;
     put("of_time", 0, &[u8::from(settings.of_time)])?;
     put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
+    put("without_vdso", 0, &[u8::from(settings.without_vdso)])?;
     put("with_steal", 0, &[u8::from(settings.steal)])?;
     put(
         "absolute_slot",

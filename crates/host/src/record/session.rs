@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::unistd::geteuid;
 use vtax_sys::clock::monotonic_ns;
 use vtax_sys::confine::{Confinement, Limits};
 use vtax_sys::guest_page::applications::{self, Collector};
@@ -51,7 +52,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
             "mount /sys",
         )
     })?;
-    let machine = Machine::look(&tree, cpus.online.first().copied().unwrap_or(0));
+    let mut machine = Machine::look(&tree, cpus.online.first().copied().unwrap_or(0));
     if let Some(reason) = machine.without_types() {
         return Err(Error::failure(
             "eBPF programs",
@@ -59,6 +60,8 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
             "use a kernel built with CONFIG_DEBUG_INFO_BTF",
         ));
     }
+    // Only root's programs keep their rights, as that of a setuid file, while they are traced.
+    machine.without_vdso = options.without_vdso && geteuid().is_root();
     let choices = select::select(&sources::all(), &options.events)?;
     let filter = options.target != Target::System;
     let reference::Choice {
@@ -91,7 +94,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     let limit = throttling::limit(&tree);
     let mut attached = Attached::new(programs, request, groups);
     let hotplug = Hotplug::begin(&tree, &cpus.online);
-    let begin = attached.begin(options, &cpus, &columns, &confinement, &mut watch)?;
+    let begin = attached.begin(options, &machine, &cpus, &columns, &confinement, &mut watch)?;
     let recording = Recording {
         options,
         shape,
@@ -298,6 +301,7 @@ impl Recording<'_> {
                 break "signal";
             }
             if found.ended {
+                attached.reap();
                 break "process";
             }
             if left.is_some_and(|left| left.is_zero()) {

@@ -101,13 +101,7 @@ pub fn rest(held: &Gated) {
 
 /// Let a command begin; an error when the program does not exist.
 pub fn go(held: Gated, argv: &[OsString]) -> Result<Pid, Error> {
-    let failed = |errno: Errno| {
-        Error::failure(
-            format!("command {}", name(argv)),
-            errno.desc(),
-            "check its name and whether it may be executed",
-        )
-    };
+    let failed = |errno: Errno| refused(argv, errno);
     let released = held.release().map_err(failed)?;
     let process = released.process;
     match released.refusal() {
@@ -117,6 +111,15 @@ pub fn go(held: Gated, argv: &[OsString]) -> Result<Pid, Error> {
             Err(failed(errno))
         }
     }
+}
+
+/// The error of a command that cannot begin.
+pub fn refused(argv: &[OsString], errno: Errno) -> Error {
+    Error::failure(
+        format!("command {}", name(argv)),
+        errno.desc(),
+        "check its name and whether it may be executed",
+    )
 }
 
 fn name(argv: &[OsString]) -> String {

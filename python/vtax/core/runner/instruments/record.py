@@ -56,6 +56,8 @@ class Recording:
     options: RecordOptions = field(default_factory=RecordOptions)
     by_guest: bool = False
     """Whether the recorder runs in the machine, beside the command."""
+    rows: bool = True
+    """Whether the rows of a recorder in the machine are wanted, beside their sums."""
 
     @property
     def needs(self) -> type[Capability]:
@@ -66,7 +68,7 @@ class Recording:
         repetition.out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         outside, inside = (repetition.machine.offer(each) for each in (RecordOutside, RecordInside))
         if self.by_guest and isinstance(inside, RecordInside):
-            recording = _inside(repetition, inside, self.options)
+            recording = _inside(repetition, inside, self.options, self.rows)
         elif isinstance(outside, RecordOutside) and outside.host:
             recording = _around(repetition, outside, outside.host, self.options)
         elif isinstance(outside, RecordOutside):
@@ -121,7 +123,9 @@ def _around(
 
 
 @contextmanager
-def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions) -> Iterator[None]:
+def _inside(
+    repetition: Repetition, inside: RecordInside, options: RecordOptions, with_rows: bool
+) -> Iterator[None]:
     """Let the recorder run in the machine and start the command."""
     target = Target(command=tuple(repetition.argv))
     there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
@@ -139,8 +143,8 @@ def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions
     if finished.outcome.exit_code != 0:
         said = repetition.exchange.read_text("stderr")
         raise failure(finished.outcome.exit_code, said)
-    stacks = (CALL_SITES,) if "call-sites" in options.given else ()
-    _fetch(rows, out, (ROWS, EVENTS, RECORD, *stacks))
+    given = ([ROWS] if with_rows else []) + [CALL_SITES] * ("call-sites" in options.given)
+    _fetch(rows, out, (*given, EVENTS, RECORD))
     try:
         found = foreign_json.parse_object((out / RECORD).read_bytes())
     except ValueError as error:

@@ -16,6 +16,9 @@ const volatile __u16 call_rules[CALLS] = {};
 const volatile __u16 slots_call_bytes[CALLS] = {};
 const volatile __u16 slot_call_other = NO_SLOT;
 
+/* Programs have no vDSO, so that their readings of clocks are calls. */
+const volatile bool without_vdso = false;
+
 /* Calls without a class, by their numbers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -35,6 +38,8 @@ enum rule {
 	RULE_UNLINKAT = 6,
 	RULE_CLONE = 7,
 	RULE_CLONE3 = 8,
+	RULE_CLOCK = 9,
+	RULE_READING = 10,
 };
 
 /* include/uapi/asm-generic/fcntl.h, include/uapi/linux/fcntl.h, include/uapi/linux/sched.h */
@@ -42,6 +47,9 @@ enum rule {
 #define AT_REMOVEDIR 0x200
 #define AT_EMPTY_PATH 0x1000
 #define CLONE_THREAD 0x10000
+/* Clocks that the vDSO reads (lib/vdso/gettimeofday.c): CLOCK_REALTIME, MONOTONIC, MONOTONIC_RAW,
+ * REALTIME_COARSE, MONOTONIC_COARSE, BOOTTIME, TAI, by their numbers. */
+#define VDSO_CLOCKS (1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 11)
 
 /* The flags with which the structures of openat2 and clone3 begin. */
 static __always_inline __u64 flags_at(__u64 address)
@@ -81,6 +89,11 @@ static __always_inline bool is_flagged(struct pt_regs *regs, __u16 rule)
 		return ARGUMENT_1(regs) & CLONE_THREAD;
 	case RULE_CLONE3:
 		return flags_at(ARGUMENT_1(regs)) & CLONE_THREAD;
+	case RULE_CLOCK:
+		return without_vdso && ARGUMENT_1(regs) < 32 &&
+		       VDSO_CLOCKS >> ARGUMENT_1(regs) & 1;
+	case RULE_READING:
+		return without_vdso;
 	}
 	return false;
 }

@@ -32,6 +32,8 @@ pub enum Rule {
     Unlinkat = 6,
     Clone = 7,
     Clone3 = 8,
+    Clock = 9,
+    Reading = 10,
 }
 
 /// Calls whose results are numbers of bytes.
@@ -57,8 +59,11 @@ const fn class(name: &'static str, about: &'static str, calls: &'static [c_long]
     }
 }
 
+/// The class of calls that are made only because there is no vDSO.
+pub const CLOCK: &str = "clock";
+
 /// All classes; a call without one is counted as `other`.
-pub const CLASSES: [Class; 32] = [
+pub const CLASSES: [Class; 33] = [
     class(
         "null",
         "getpid, gettid, getppid, get*uid, get*gid, umask, getcwd, uname, sched_yield, getrlimit, \
@@ -103,6 +108,18 @@ pub const CLASSES: [Class; 32] = [
             SYS_time,
         ],
     ),
+    Class {
+        name: CLOCK,
+        about: "readings of clocks that the vDSO has, while it is taken away from programs \
+                (vtax explain): clock_gettime, clock_getres, gettimeofday, time",
+        calls: &[],
+        flagged: &[
+            (SYS_clock_gettime, Rule::Clock),
+            (SYS_clock_getres, Rule::Clock),
+            (SYS_gettimeofday, Rule::Reading),
+            (SYS_time, Rule::Reading),
+        ],
+    },
     Class {
         name: "fstat",
         about: "fstat, and newfstatat and statx of an open file (AT_EMPTY_PATH)",

@@ -18,14 +18,16 @@ pub const SOURCE: EventSource = EventSource {
 
 /// Tables of the programs with one element for each number of a call: the slot of its class, of its
 /// class where its flags decide, and of its bytes.
-const BY_NUMBER: &str = "slots_call";
-const BY_FLAGS: &str = "slots_call_flagged";
-const BYTES: &str = "slots_call_bytes";
+pub const BY_NUMBER: &str = "slots_call";
+pub const BY_FLAGS: &str = "slots_call_flagged";
+pub const BYTES: &str = "slots_call_bytes";
 /// The slot of calls that the tables do not have.
-const OTHER: &str = "slot_call_other";
+pub const OTHER: &str = "slot_call_other";
 
 /// The column of calls that no class has.
 pub const OTHER_EVENT: &str = "calls.other";
+/// The column of [`classes::CLOCK`].
+pub const CLOCK_EVENT: &str = "calls.clock";
 
 fn events() -> Vec<Event> {
     let mut events: Vec<Event> = CLASSES.iter().map(of_class).collect();
