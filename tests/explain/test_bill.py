@@ -19,7 +19,7 @@ from vtax.prices.record import PricedOperation
 
 CALLS = [each for each in OPERATIONS if each.columns and not (
     each.bytes_column or each.without or each.without_faults or each.per_price != 1 or each.assumed
-    or each.less or each.at_most or each.by_user_time
+    or each.less or each.at_most or each.by_user_time or each.by_faults_there
 )]  # fmt: skip
 
 
@@ -139,6 +139,29 @@ def test_user_time_of_translated_code_is_measured() -> None:
     assert line(predicted, "user code").kind == "modelled"
     assert predicted.predicted_s == pytest.approx(1.0 + 0.5 * 9)
     assert predicted.difference_s is None and predicted.residual_s is None
+
+
+@pytest.mark.parametrize(
+    ("faults", "pages"),
+    [(1000.0, 1.0), (1300.0, 4.0), (1900.0, 10.0), (9000.0, 16.0), (500.0, 1.0), (0.0, None)],
+)
+def test_file_faults_are_priced_by_those_that_the_guest_takes(
+    faults: float, pages: float | None
+) -> None:
+    sizes = (1.0, 4.0, 16.0)
+    ours = [operation("fault_file", 1000.0, context=str(size), size=size) for size in sizes]
+    there = [
+        operation("fault_file", 1000.0 + 30_000.0 * size, context=str(size), size=size)
+        for size in sizes
+    ]
+    prices = PriceList.of(environment("uml", there, "native"), environment("native", ours))
+    counted = Counted({"faults.file": (100.0, 100.0)})
+    base, own = used(1.0, 1.0, faults=1000.0), used(1.1, 1.1, faults=faults)
+    found = bill("uml", "native", own, base, counted, prices)
+    charged = line(found, "file fault").seconds
+    # Not counted there: the median of the contexts.
+    assert charged == pytest.approx(100 * 30_000e-9 * (4.0 if pages is None else pages))
+    assert found.predicted_s == pytest.approx(1.0 + 100 * 30_000e-9 * 4.0)
 
 
 def test_mixed_code_foretells_only_what_is_translated() -> None:

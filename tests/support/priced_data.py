@@ -35,7 +35,7 @@ def price_list(prices: Prices) -> PriceList:
     return PriceList.of(environment("uml", there, "native"), environment("native", here))
 
 
-def used(*wall_s: float, user_s: float = 0.01, switches: float = 0.0) -> Used:
+def used(*wall_s: float, user_s: float = 0.01, switches: float = 0.0, faults: float = 0.0) -> Used:
     """Repetitions of one thread, by their rounds."""
     rounds = dict(enumerate(wall_s))
     return Used(
@@ -44,4 +44,5 @@ def used(*wall_s: float, user_s: float = 0.01, switches: float = 0.0) -> Used:
         cpu_s=dict(rounds),
         steal_s={},
         voluntary_switches=switches,
+        minor_faults=faults,
     )

@@ -42,6 +42,8 @@ class Used:
     """Empty: not known."""
     voluntary_switches: float
     """The mean of the repetitions."""
+    minor_faults: float
+    """The mean of the repetitions; 0: the kernel does not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,11 @@ def bill(
 ) -> Bill:
     """The bill of one environment; `used` None: it was not run, and its time is predicted."""
     concurrency = _concurrency(base)
-    priced = list(_operations(counted, base, prices, concurrency))
-    modelled = _user_code(None, base, prices, concurrency)
+    foretold = [
+        *_operations(None, base, counted, prices, concurrency),
+        _user_code(None, base, prices, concurrency),
+    ]
+    priced = _operations(used, base, counted, prices, concurrency)
     lines = sorted(
         (*priced, _user_code(used, base, prices, concurrency), *_steal(used, base, concurrency)),
         key=lambda line: -abs(line.seconds or 0.0),
@@ -86,7 +91,7 @@ def bill(
     base_s = fmean(base.wall_s.values())
     difference = _paired(used.wall_s, base.wall_s) if used else None
     residual = difference - _sum(lines) if difference else None
-    predicted = _shifted(_sum([*priced, modelled]), base_s)
+    predicted = _shifted(_sum(foretold), base_s)
     return Bill(
         environment=environment,
         baseline=baseline,
@@ -113,13 +118,13 @@ def _concurrency(base: Used) -> float:
 
 
 def _operations(
-    counted: Counted, base: Used, prices: PriceList, concurrency: float
+    used: Used | None, base: Used, counted: Counted, prices: PriceList, concurrency: float
 ) -> Iterator[BillLine]:
     for each in OPERATIONS:
         count = _count(each, counted, base)
         if count.high <= 0:
             continue
-        more = _price(each, counted, base, prices)
+        more = _price(each, used, base, counted, prices)
         if more is None:
             yield _unpriced(each, count.value)
         else:
@@ -144,9 +149,11 @@ def _sum_of(columns: Sequence[str], counted: Counted) -> Interval:
     return found
 
 
-def _price(each: Operation, counted: Counted, base: Used, prices: PriceList) -> Interval | None:
+def _price(
+    each: Operation, used: Used | None, base: Used, counted: Counted, prices: PriceList
+) -> Interval | None:
     """What one costs more, without what is on other lines."""
-    more = prices.more(each.price, _size(each, counted, base, prices))
+    more = prices.more(each.price, _size(each, used, base, counted, prices))
     if more is None:
         return None
     more = more * (1.0 / each.per_price)
@@ -165,7 +172,9 @@ def _price(each: Operation, counted: Counted, base: Used, prices: PriceList) -> 
                       for end in (more.value, more.low, more.high)))  # fmt: skip
 
 
-def _size(each: Operation, counted: Counted, base: Used, prices: PriceList) -> float | None:
+def _size(
+    each: Operation, used: Used | None, base: Used, counted: Counted, prices: PriceList
+) -> float | None:
     """The mean size of one operation; None: it has none."""
     count = sum(counted.mean(column) for column in each.columns)
     if count <= 0:
@@ -173,6 +182,9 @@ def _size(each: Operation, counted: Counted, base: Used, prices: PriceList) -> f
     if each.by_user_time and base.user_s:
         pause_ns = fmean(base.user_s.values()) / NS / count
         return min(pause_ns, prices.largest(each.price))
+    if each.by_faults_there and used is not None and used.minor_faults and base.minor_faults:
+        there = 1.0 + (used.minor_faults - base.minor_faults) / count
+        return min(max(there, 1.0), prices.largest(each.price))
     return counted.mean(each.bytes_column) / count if each.bytes_column else None
 
 

@@ -232,6 +232,7 @@ def used(samples: Sequence[Sample], label: str) -> Used | None:
         cpu_s={number: each.cpu_s for number, each in own.items()},
         steal_s={number: each.steal_s for number, each in own.items() if each.steal_s is not None},
         voluntary_switches=fmean(each.voluntary_switches for each in own.values()),
+        minor_faults=fmean(each.minor_faults for each in own.values()),
     )
 
 

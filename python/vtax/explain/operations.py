@@ -35,6 +35,9 @@ class Operation:
     by_user_time: bool = False
     """Whether its size is the program's user time between two of them, in nanoseconds, and it costs
     what one costs more than one without a pause."""
+    by_faults_there: bool = False
+    """Whether its size is how many faults the environment takes for one of them, by its kernel's
+    own count."""
     per_price: float = 1.0
     """How many of what is counted one priced operation has."""
     without_faults: bool = False
@@ -93,7 +96,7 @@ _OPERATIONS: tuple[Operation, ...] = (
     _call("wait", "null", assumed="by the price of the emptiest call; a fork's price has its wait"),
     _call("other", "null", assumed="calls without a class, by the price of the emptiest call"),
     Operation("anonymous fault", FAULTS, "fault_anonymous", ("faults.anonymous",)),
-    Operation("file fault", FAULTS, "fault_file", ("faults.file",)),
+    Operation("file fault", FAULTS, "fault_file", ("faults.file",), by_faults_there=True),
     Operation("copy-on-write fault", FAULTS, "fault_cow", ("faults.cow",)),
     Operation("minor fault", FAULTS, "fault_anonymous", ("faults.minor",),
               assumed="page faults of unknown kind, by the price of anonymous ones"),

@@ -83,16 +83,20 @@ pub const TABLE: &[Operation] = &[
             |(), region| touch(region, &pages),
         )
     }),
-    // One fault maps all pages of 64 KiB that are cached, where the kernel does so.
+    // One fault maps all pages of 64 KiB that are cached, where the kernel does so. The size is the
+    // number of pages that are touched then.
     operation("fault_file", "one page of each 64 KiB", 0.0, |bench| {
         of_file(bench, 1)
-    }),
-    operation("fault_file", "half of each 64 KiB", 0.0, |bench| {
-        of_file(bench, 8)
-    }),
+    })
+    .of(1),
+    operation("fault_file", "a quarter of each 64 KiB", 0.0, |bench| {
+        of_file(bench, 4)
+    })
+    .of(4),
     operation("fault_file", "all pages, in order", 0.0, |bench| {
         of_file(bench, FEW)
-    }),
+    })
+    .of(16),
     operation("fault_cow", "private page of a file", 0.0, |bench| {
         let (file, pages) = (large()?, in_order(SOME));
         let prepare = |(): &mut ()| Ok(Region::map_private(&file, SOME as usize)?);

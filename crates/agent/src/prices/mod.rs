@@ -7,7 +7,7 @@
 //! `ns` is the median over batches of one operation's mean time, `low` and `high` are the quartiles.
 //! Reading the timer is taken off. `faults` and `switches` are minor faults and voluntary switches
 //! of one operation, of this process and its children; `calls` are its system calls. `size` is in
-//! bytes, or in entries of a folder. `structural` marks the emptiest call of a class.
+//! bytes, nanoseconds or pages, as the table of its operation says. `structural` marks the emptiest call of a class.
 //!
 //! Whoever traces the system calls of this machine meanwhile makes each of them dearer.
 
@@ -67,7 +67,7 @@ struct Operation {
     context: &'static str,
     /// Is it the emptiest call of its class?
     structural: bool,
-    /// Bytes or entries.
+    /// Bytes, nanoseconds or pages.
     size: Option<u64>,
     /// System calls of one operation.
     calls: f64,

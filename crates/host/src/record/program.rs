@@ -57,6 +57,10 @@ pub enum Whose {
 
 /// Settings of the programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a variable of the programs"
+)]
 pub struct Settings {
     pub shape: Shape,
     /// Period of the reference event.

@@ -1,9 +1,8 @@
 //! Where in the programs system calls are made: `call-sites.folded` (docs/record.md).
 //!
 //! The programs unwind each stack and count it (`sources/calls/sites.bpf.c`). Unwinding needs rows
-//! that are made here ([`unwind`]): before the command begins for its own file and the libraries
-//! that this program has too, later for each file in which code was seen. At the end the offsets
-//! get names ([`names`]).
+//! that are made here ([`unwind`]): before the command begins for its own file and the C library, later
+//! for each file in which code was seen. At the end the offsets get names ([`names`]).
 
 mod layout;
 mod names;
@@ -22,6 +21,7 @@ use libbpf_rs::{Map, MapCore, MapFlags};
 use serde::Serialize;
 use vtax_sys::calls::memory::Mapping;
 use vtax_sys::terminal::Error;
+use vtax_sys::tree::field;
 
 use crate::record::difference::Location;
 use crate::record::files::Folder;
@@ -35,6 +35,7 @@ const FILE: &str = "call-sites.folded";
 /// A script may name a script as its interpreter (`BINPRM_MAX_RECURSION` of Linux is 4).
 const MOST_SCRIPTS: usize = 4;
 const MOST_SCRIPT_BYTES: u64 = 256;
+const MOST_ANCESTORS: usize = 16;
 
 /// What was counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,7 +72,7 @@ impl CallSites {
             seen: 0,
         };
         let files = map(programs, "site_files")?;
-        for path in own_libraries().into_iter().chain(programs_of(argv)) {
+        for path in c_library().into_iter().chain(programs_of(argv)) {
             let Ok(found) = fs::metadata(&path) else {
                 continue;
             };
@@ -202,12 +203,28 @@ fn failed(reason: impl ToString) -> Error {
     Error::failure("call sites", reason, "leave out --call-sites")
 }
 
-/// The libraries that this program runs by, of which the C library is nearly every program's.
-fn own_libraries() -> Vec<PathBuf> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let executable = maps.lines().filter(|line| line.contains(" r-xp "));
-    let paths = executable.filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
-    paths.map(PathBuf::from).collect()
+/// The C library and its loader, as this process or one that started it has them: this one may be
+/// linked with it statically.
+fn c_library() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut process = "self".to_owned();
+    for _ in 0..MOST_ANCESTORS {
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let executable = maps.lines().filter(|line| line.contains(" r-xp "));
+        let paths = executable.filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+        found.extend(paths.map(PathBuf::from).filter(|path| is_c_library(path)));
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        match field(&status, "PPid") {
+            Some(parent) => parent.clone_into(&mut process),
+            None => break,
+        }
+    }
+    found
+}
+
+fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("libc.") || name.starts_with("ld-")
 }
 
 /// The file of a command, and those of a script's interpreters.
