@@ -64,7 +64,8 @@ def test_what_a_row_names_is_there(row: list[str]) -> None:
 def test_the_table_has_every_kind() -> None:
     kinds = [row[0].split("(")[0].split(" of ")[0].strip() for row in ROWS]
     assert kinds == [
-        "an environment", "a capability", "a workload", "an instrument", "a load",
+        "an environment", "a capability", "a workload", "an instrument",
+        "an operation with a price", "a load",
         "an event source", "a machine description", "a policy", "a study", "a verb",
     ]  # fmt: skip
 
