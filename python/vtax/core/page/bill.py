@@ -162,7 +162,8 @@ def _notes(record: BillRecord, bill: Bill) -> Iterator[Note]:
             subject=bill.environment,
         )
     cost = record.counting_cost_percent
-    behind = "" if cost is None else f"; the program took {percent(cost)} % longer while counted"
+    longer = "no" if cost is None or cost <= 0 else f"{percent(cost)} %"
+    behind = "" if cost is None else f"; the program took {longer} longer while counted"
     yield Note(f"counted by {record.counted_by}{behind}")
     if record.sites_note:
         yield Note(record.sites_note)
