@@ -262,7 +262,7 @@ def test_a_part_that_cannot_be_built_keeps_no_other_from_being_built(
     last = build.EXTENSION_FILE.name
     assert {each.name for each in placed.iterdir()} == {*PROGRAMS, last} - {*refused, last}
     said = capsys.readouterr().err
-    assert re.search(r"vtax-host +without it: no vtax record", said)
+    assert re.search(r"vtax-host +without it: no vtax explain", said)
     assert re.search(r"lib_native.so +without it: no vtax paging", said)
     refused = {"vtax-agent"}
     with pytest.raises(build.NotBuilt, match="vtax-agent"):
