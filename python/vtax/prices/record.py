@@ -17,7 +17,7 @@ class PricedOperation(Strict):
     structural: bool = False
     """Whether it is the emptiest call of its class: what any such call costs."""
     size: float | None = None
-    """Bytes or entries of one operation; None: it has no size."""
+    """Bytes, nanoseconds of other work, or pages of one operation; None: it has no size."""
     calls: float = 1.0
     """The system calls that one operation makes."""
     faults: float = 0.0

@@ -128,10 +128,10 @@ def beats(data: Data, rival: str) -> Judgement:
 
 
 RULES: tuple[Rule[Data], ...] = (
-    Rule("programs", "programs", "Real programs are predicted", "24 or more", programs),
-    Rule("prediction-median", "prediction", "|predicted / measured - 1|, the median",
+    Rule("programs", "runs", "Real programs are predicted", "24 or more", programs),
+    Rule("prediction-median", "error", "|predicted / measured - 1|, the median",
          "at most 10 %", partial(prediction, limit=MEDIAN_PERCENT, of=lambda e: e.median)),
-    Rule("prediction-90", "prediction", "|predicted / measured - 1|, the 90th percentile",
+    Rule("prediction-90", "error", "|predicted / measured - 1|, the 90th percentile",
          "at most 25 %", partial(prediction, limit=NINETIETH_PERCENT, of=lambda e: e.ninetieth)),
     Rule("tax-explained", "bill", "At least 80 % of the tax is explained", "18 of 24 programs",
          tax_explained),
