@@ -9,6 +9,7 @@ CLOCKS = "clock readings"
 FAULTS = "page faults"
 PROCESSES = "processes"
 WAITING = "waiting"
+PAUSES = "pauses between calls"
 USER_CODE = ("user_integer", "user_float", "user_branch", "user_call", "user_mixed")
 """The prices of a program's own instructions."""
 USUAL_CODE = ("user_mixed",)
@@ -118,5 +119,5 @@ _ALL_CALLS = dict.fromkeys(
 OPERATIONS: tuple[Operation, ...] = (
     *_OPERATIONS,
     # Prices are those of calls without a pause between them.
-    Operation("pauses between calls", CALLS, "late_call", tuple(_ALL_CALLS), by_user_time=True),
+    Operation(PAUSES, PAUSES, "late_call", tuple(_ALL_CALLS), by_user_time=True),
 )  # fmt: skip
