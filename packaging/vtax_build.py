@@ -75,7 +75,7 @@ ARTIFACTS = (
         ("--bin", "vtax-host"),
         STATIC,
         level="demo",
-        lost="vtax explain, record, place, paging switch and control, two studies",
+        lost="vtax explain, record, place, paging switch and control, studies vrtprof and explain",
         libelf=True,
     ),
     Artifact(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import vtax
 from recording import described, obstacle
 from vtax.core.recorder.intervals import CALL_SITES
 from vtax.core.recorder.options import RecordOptions, Target
@@ -133,3 +134,20 @@ def test_only_a_command_has_call_sites(tmp_path: Path) -> None:
     line = command(["--call-sites", "--events", "calls", "--for", "1s"], tmp_path / "run")
     done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 2 and "COMMAND" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "where", [("--pid", "1"), ("--vm", "all"), ("--in", "native", "--", "true")]
+)
+def test_call_sites_elsewhere_are_refused(tmp_path: Path, where: Sequence[str]) -> None:
+    line = ["--call-sites", "--events", "calls", "--out", str(tmp_path / "run"), *where]
+    done = vtax("record", *line)
+    assert done.returncode == 2 and "--call-sites" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_verb_keeps_the_stacks(tmp_path: Path) -> None:
+    line = ["--call-sites", "--events", "calls", "--out", str(tmp_path / "run")]
+    done = vtax("record", *line, "--", built(tmp_path / "program"), "700", "0", "0")
+    assert done.returncode == 0, done.stderr
+    assert "program`often" in (tmp_path / "run" / CALL_SITES).read_text()

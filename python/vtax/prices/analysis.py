@@ -160,7 +160,7 @@ def _at_size(found: Sequence[Difference], size: float) -> Interval:
     prices = [_over(by_size[each]) for each in sizes]
 
     def at(values: Sequence[float]) -> float:
-        if size <= sizes[-1] or len(sizes) < 2:
+        if size <= sizes[-1]:
             return float(np.interp(size, sizes, values))
         rise = (values[-1] - values[-2]) / (sizes[-1] - sizes[-2])
         return values[-1] + rise * (size - sizes[-1])

@@ -33,6 +33,7 @@ COUNTED_WHOLE = 0.999
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 RECORDER_OPTIONS = ("every", "events", "for", "guest", "counters")
+RECORDER_FLAGS = ("call-sites", "overhead")
 ONLY_INSIDE = {
     "workdir": "without it COMMAND runs where vtax does",
     "share": "without it COMMAND sees all that you do",
@@ -87,7 +88,7 @@ class Request:
         from vtax.core.recorder.options import RecordOptions
 
         given = {name: self.values[name][0] for name in RECORDER_OPTIONS if name in self.values}
-        return RecordOptions(given | ({"overhead": ""} if "overhead" in self.flags else {}))
+        return RecordOptions(given | {name: "" for name in RECORDER_FLAGS if name in self.flags})
 
 
 def asked(words: Sequence[str]) -> Request:

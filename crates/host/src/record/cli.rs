@@ -123,7 +123,8 @@ struct Within {
 #[derive(Debug, Args)]
 struct Stacks {
     /// Also count where in COMMAND the recorded classes of system calls are made (x86-64)
-    #[arg(long, requires_all = ["command", "events"])]
+    #[arg(long, requires_all = ["command", "events"],
+          conflicts_with_all = ["pid", "vm", "environment"])]
     call_sites: bool,
 }
 
