@@ -75,7 +75,8 @@ ARTIFACTS = (
         ("--bin", "vtax-host"),
         STATIC,
         level="demo",
-        lost="vtax explain, record, place, paging switch and control, studies vrtprof and explain",
+        lost="vtax explain, record, place, paging switch and control; studies vrtprof, explain "
+        "and asymmetric-cores",
         libelf=True,
     ),
     Artifact(
