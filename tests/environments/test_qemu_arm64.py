@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from arm64_machine import Arm64, reuse_packages
+from arm64_machine import Arm64, reuse_packages, started
 from recording import environment, line
 from tested_machines import checked
 from vtax.core.errors import MisuseError
@@ -126,14 +126,23 @@ def test_a_program_takes_the_same_time_each_time(arm64: Arm64) -> None:
     assert min(times) > 0.1
 
 
-def test_a_row_costs_the_kernel_what_it_did(arm64: Arm64) -> None:
+def test_a_row_costs_the_kernel_what_it_did(arm64: Arm64, tmp_path: Path) -> None:
+    if cheapest_row(arm64) < 1.05 * KERNEL_PER_ROW:
+        return
+    # In one boot of some hundreds each row costs 1,550 instructions more, and nobody knows why.
+    with started("qemu-arm64", tmp_path) as another:
+        assert cheapest_row(another) < 1.05 * KERNEL_PER_ROW
+
+
+def cheapest_row(arm64: Arm64) -> int:
+    """Instructions of the kernel in the row with the fewest."""
     rows, _ = arm64.record("4Mi", "hw.instructions", *WORK)
     # The first row begins with the recording, not with an overflow.
     whole = rows[1:]
     assert whole.height > 8
     assert whole["length_instructions"].min() > 1 << 20
     assert "host user" in whole["mode"].to_list()
-    assert whole["hw.instructions.kernel"].min() < 1.05 * KERNEL_PER_ROW
+    return int(whole["hw.instructions.kernel"].to_numpy().min())
 
 
 def test_the_recorder_is_in_the_machine(arm64: Arm64) -> None:

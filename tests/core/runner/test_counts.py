@@ -42,7 +42,7 @@ def test_an_emulated_pmu_counts_the_same_each_time(tmp_path: Path) -> None:
     try:
         # The first run finds nothing in the page cache yet.
         gups = (environment.agent_inside(), *WORK)
-        first, *few = [counted(machine, tmp_path, f"few{run}", *gups, "100000") for run in range(4)]
+        first, *few = [counted(machine, tmp_path, f"few{run}", *gups, "100000") for run in range(7)]
         many = counted(machine, tmp_path, "many", *gups, "200000")
         exact = [
             counted(machine, tmp_path, f"exact{run}", "seq", "20000")["instructions_user"]
@@ -52,8 +52,10 @@ def test_an_emulated_pmu_counts_the_same_each_time(tmp_path: Path) -> None:
         machine.close()
     assert first.keys() == {"instructions", "instructions_user", "cycles"}
     numbers = [each["instructions"] for each in few]
-    # The difference is how many ticks of the kernel's timer fall into the program.
-    assert max(numbers) < 1.002 * min(numbers)
+    # The kernel's timer and its other work fall into some runs more often than into others, and
+    # only add to them: the smallest counts of two threes are those of the program.
+    smallest = sorted((min(numbers[:3]), min(numbers[3:])))
+    assert smallest[1] < 1.002 * smallest[0], numbers
     assert all(each["cycles"] == 2 * each["instructions"] for each in few)
     # Start and exit take most of the count; the second hundred thousand updates take 27 each.
     assert many["instructions"] > 1.05 * max(numbers)

@@ -77,7 +77,9 @@ pub fn sample<T, E>(
         && batches.len() < rules.most
     {
         let one = batch(size)?;
-        if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH {
+        // A batch that is too short counts where no time is left for a longer one.
+        let in_time = passed() < longest_ns;
+        if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH && in_time {
             batches.clear();
             let far = one.0 < rules.enough_ns / u64::from(FASTEST_GROWTH);
             let growth = u32::from(if far { FASTEST_GROWTH } else { 2 });

@@ -1,7 +1,9 @@
 //! Calls that neither wait nor touch files by name.
 
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU32;
 
 use nix::errno::Errno;
@@ -21,6 +23,10 @@ use crate::prices::{Operation, operation};
 const SIGNAL: Signal = Signal::SIGUSR2;
 /// Readings of the clock, of which the fastest pair is taken off.
 const READINGS: u32 = 11;
+/// `IA32_TIME_STAMP_COUNTER` (Intel SDM volume 4, table 2-2).
+const TIME_STAMP_COUNTER: u64 = 0x10;
+/// Firmware tells its progress there; Linux itself writes to it to wait (`native_io_delay`).
+const DIAGNOSTIC_PORT: u64 = 0x80;
 
 pub const TABLE: &[Operation] = &[
     operation("null", "", 1.0, |bench| bench.always(getppid)).structural(),
@@ -76,7 +82,24 @@ pub const TABLE: &[Operation] = &[
         let none = || io::Error::other("this architecture has no CPUID");
         bench.each(|| cpuid(0).ok_or_else(none))
     }),
+    // What the kernel does for one call here is a VM exit where a hypervisor intercepts it.
+    operation("msr", "read of the time stamp counter", 1.0, |bench| {
+        let cpu = bench.cpu()?;
+        device(bench, &format!("/dev/cpu/{cpu}/msr"), TIME_STAMP_COUNTER, 8)
+    }),
+    operation("pio", "read of port 0x80", 1.0, |bench| {
+        device(bench, "/dev/port", DIAGNOSTIC_PORT, 1)
+    }),
 ];
+
+/// Read from a device that stands for registers of the processor.
+fn device(bench: &Bench, path: &str, at: u64, bytes: usize) -> io::Result<Price> {
+    let reason =
+        |error: io::Error| io::Error::other(format!("{path}: {}", vtax_sys::reason(&error)));
+    let device = File::open(path).map_err(reason)?;
+    let mut value = vec![0; bytes];
+    bench.each(|| device.read_exact_at(&mut value, at).map_err(reason))
+}
 
 /// An empty call after work in user mode. It finds caches that others have filled, and threads of
 /// the environment that went to sleep.

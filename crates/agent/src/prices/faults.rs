@@ -113,6 +113,16 @@ pub const TABLE: &[Operation] = &[
         })
     }),
     operation("fault_huge", "2 MiB", 0.0, huge).of(HUGE_BYTES as u64),
+    // The kernel makes a page table for the one page of each 2 MiB, and frees it again.
+    operation(
+        "page_table",
+        "made and freed, 4 to a mapping",
+        0.0,
+        |bench| {
+            let pages = one_of_each_huge();
+            bench.groups(pages.len() as u64, || touch(&mut small(HUGE_MANY)?, &pages))
+        },
+    ),
 ];
 
 fn in_order(count: u32) -> Vec<u32> {
@@ -123,6 +133,12 @@ fn in_random_order(count: u32) -> Vec<u32> {
     let mut pages = in_order(count);
     shuffle(&mut pages);
     pages
+}
+
+/// The first page of each huge page.
+fn one_of_each_huge() -> Vec<u32> {
+    let step = HUGE_BYTES / PAGE_BYTES;
+    in_order(HUGE_MANY).into_iter().step_by(step).collect()
 }
 
 fn map_file(file: &File, pages: u32) -> nix::Result<Mapping> {
@@ -178,8 +194,7 @@ fn of_file(bench: &Bench, touched: u32) -> io::Result<Price> {
 }
 
 fn huge(bench: &mut Bench) -> io::Result<Price> {
-    let step = HUGE_BYTES / PAGE_BYTES;
-    let pages: Vec<u32> = in_order(HUGE_MANY).into_iter().step_by(step).collect();
+    let pages = one_of_each_huge();
     let arena = Arena::new(pages.len() * HUGE_BYTES, Pages::Huge).map_err(io::Error::other)?;
     if arena.huge_share().map_err(io::Error::other)? < 1.0 {
         return Err(io::Error::other("the kernel gives no huge pages"));

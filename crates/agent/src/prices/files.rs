@@ -23,6 +23,8 @@ const GROUP: u64 = 16;
 /// it deleted a file, ext4 looks at it each time that it makes one.
 const NEW: u64 = 4;
 const FEW: usize = 5;
+/// The largest block that disks have.
+const BLOCK: usize = 4096;
 /// As the C library asks for.
 const ENTRIES_BYTES: usize = 32 << 10;
 
@@ -162,7 +164,35 @@ pub const TABLE: &[Operation] = &[
         bench.staged(1, (), prepare, |(), ()| Ok(fsync(&file)?))
     })
     .of(4096),
+    operation("read_disk", "4 KiB, past the page cache", 1.0, |bench| {
+        let file = direct(bench, OFlag::O_RDONLY)?;
+        past_the_cache(bench, |buffer| file.read_exact_at(buffer, 0))
+    })
+    .of(4096),
+    operation("write_disk", "4 KiB, through to the disk", 1.0, |bench| {
+        let file = direct(bench, OFlag::O_WRONLY | OFlag::O_DSYNC)?;
+        past_the_cache(bench, |buffer| file.write_all_at(buffer, 0))
+    })
+    .of(4096),
 ];
+
+/// A file without a cache. A file system in memory may refuse.
+fn direct(bench: &Bench, flags: OFlag) -> io::Result<File> {
+    bench.file(BLOCK)?;
+    let path = bench.folder()?.path("file")?;
+    let flags = flags | OFlag::O_DIRECT | OFlag::O_CLOEXEC;
+    Ok(File::from(open(path.as_c_str(), flags, Mode::empty())?))
+}
+
+/// Work on a block of memory that is aligned as disks want it.
+fn past_the_cache(
+    bench: &Bench,
+    mut work: impl FnMut(&mut [u8]) -> io::Result<()>,
+) -> io::Result<Price> {
+    let mut space = vec![0; 2 * BLOCK];
+    let start = space.as_ptr().align_offset(BLOCK).min(BLOCK);
+    bench.each(|| work(&mut space[start..start + BLOCK]))
+}
 
 fn over(paths: &[CString], call: impl Fn(&CStr) -> nix::Result<()>) -> io::Result<()> {
     paths.iter().try_for_each(|path| Ok(call(path)?))

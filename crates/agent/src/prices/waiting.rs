@@ -52,6 +52,11 @@ pub const TABLE: &[Operation] = &[
         through(bench, loopback()?, 1)
     })
     .of(1),
+    // As much as the smallest buffers of a socket hold.
+    operation("tcp", "loopback, 16 KiB", 2.0, |bench| {
+        through(bench, loopback()?, 16 << 10)
+    })
+    .of(16 << 10),
 ];
 
 /// Write bytes and read them again at the other end.
