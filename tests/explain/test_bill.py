@@ -172,6 +172,36 @@ def test_mixed_code_foretells_only_what_is_translated() -> None:
         assert found.predicted_s == pytest.approx(taken)
 
 
+@given(
+    ran=st.floats(0.1, 5.0), stolen=st.floats(0.0, 1.0), left=st.floats(0.0, 5.0),
+    busy=st.floats(0.0, 1.0),
+)  # fmt: skip
+def test_what_kvm_accounts_for_outside_of_the_guest_is_a_line(
+    ran: float, stolen: float, left: float, busy: float
+) -> None:
+    base = replace(used(1.0, 1.0), cpu_s=dict.fromkeys(range(2), busy), steal_s={0: 0.0, 1: 0.0})
+    own = replace(
+        used(*[ran + stolen + left] * 2), steal_s=dict.fromkeys(range(2), stolen),
+        guest_s=dict.fromkeys(range(2), ran), exits={0: 40.0, 1: 60.0},
+    )  # fmt: skip
+    found = line(bill("lab", "native", own, base, Counted({}), price_list(USER)),
+                 "VM exits and halts")  # fmt: skip
+    assert found.kind == "measured" and found.count == 50
+    # What the program waits natively, it waits in a guest too.
+    assert found.seconds == pytest.approx((left - (1.0 - busy)) / max(1.0, busy), abs=1e-9)
+    unknown = bill("lab", "native", replace(own, guest_s={}), base, Counted({}), price_list(USER))
+    assert "VM exits and halts" not in {each.operation for each in unknown.lines}
+
+
+def test_user_code_without_a_price_is_not_free() -> None:
+    base = used(1.0, 1.0, user_s=0.5)
+    prices = price_list({"stat": (100.0, 1100.0)})
+    found = bill("there", "native", used(2.0, 2.0), base, Counted({}), prices)
+    assert line(found, "user code").kind == "not priced"
+    assert line(found, "user code").seconds is None
+    assert any("user code" in warning for warning in found.warnings)
+
+
 def test_unsteady_counts_are_told() -> None:
     counted = Counted({"calls.stat": (1000.0, 1100.0), "calls.open": (3.0, 5.0)})
     prices = price_list({"stat": (100.0, 1100.0), "open": (100.0, 200.0), **USER})

@@ -100,6 +100,23 @@ def test_a_known_program_in_user_mode_linux(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_root
+def test_a_guest_under_kvm_has_a_price_for_everything(tmp_path: Path) -> None:
+    checked("lab")
+    program = ("gzip", "-1", "-c", os.path.realpath("/bin/sh"))
+    found = counted(vtax("explain", "--in", "lab", "--reps", "3", "--json", "-q", "--", *program,
+                         cwd=tmp_path, timeout=500))  # fmt: skip
+    (bill,) = found["bills"]
+    assert bill["environment"] == "lab" and bill["difference_s"] > 0
+    # An emulated guest is slow, but each operation has its batches.
+    assert {each["kind"] for each in bill["lines"]} <= {"measured", "priced", "modelled"}
+    assert lines(bill)["user code"]["kind"] == "measured"
+    exits = lines(bill)["VM exits and halts"]
+    assert exits["kind"] == "measured" and exits["count"] > 0
+    assert lines(bill)["exec"]["count"] == 1 and lines(bill)["exec"]["seconds"] > 0
+
+
+@pytest.mark.slow
+@needs_root
 def test_a_prediction_runs_the_program_natively_only(tmp_path: Path) -> None:
     checked(SPEC)
     program = ("--predict", SPEC, "--reps", "3", "--json", "-q", "--", *PROGRAM)

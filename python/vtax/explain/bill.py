@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from vtax.core.formats.bill import Bill, BillLine
@@ -44,6 +44,10 @@ class Used:
     """The mean of the repetitions."""
     minor_faults: float
     """The mean of the repetitions; 0: the kernel does not count them."""
+    guest_s: Mapping[int, float] = field(default_factory=dict)
+    """Time that its virtual CPUs ran the guest's code, by its host's KVM; empty: not known."""
+    exits: Mapping[int, float] = field(default_factory=dict)
+    """VM exits; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,12 @@ def bill(
     ]
     priced = _operations(used, base, counted, prices, concurrency)
     lines = sorted(
-        (*priced, _user_code(used, base, prices, concurrency), *_steal(used, base, concurrency)),
+        (
+            *priced,
+            _user_code(used, base, prices, concurrency),
+            *_steal(used, base, concurrency),
+            *_outside(used, base),
+        ),
         key=lambda line: -abs(line.seconds or 0.0),
     )
     base_s = fmean(base.wall_s.values())
@@ -126,7 +135,7 @@ def _operations(
             continue
         more = _price(each, used, base, counted, prices)
         if more is None:
-            yield _unpriced(each, count.value)
+            yield _unpriced(each.name, each.group, count.value)
         else:
             yield _line(each, count, more, prices.structural(each.price), concurrency)
 
@@ -223,16 +232,18 @@ def _structural(
     return min(max(price.value, 0.0) * count.value * scale, seconds)
 
 
-def _unpriced(each: Operation, count: float) -> BillLine:
+def _unpriced(operation: str, group: str, count: float | None) -> BillLine:
     return BillLine(
-        operation=each.name, group=each.group, count=count, price_delta_ns=None, seconds=None,
+        operation=operation, group=group, count=count, price_delta_ns=None, seconds=None,
         low=None, high=None, kind="not priced", note="this operation has no price there",
     )  # fmt: skip
 
 
 def _user_code(used: Used | None, base: Used, prices: PriceList, concurrency: float) -> BillLine:
     """What the program's own instructions take more."""
-    times = sorted(prices.times(USER_CODE)) or [1.0]
+    times = sorted(prices.times(USER_CODE))
+    if not times:
+        return _unpriced("user code", "user code", None)
     middle = median(times)
     translated = middle >= TRANSLATED
     if translated:
@@ -259,6 +270,30 @@ def _steal(used: Used | None, base: Used, concurrency: float) -> Iterator[BillLi
     yield BillLine(
         operation="steal time", group="steal", count=None, price_delta_ns=None,
         seconds=more.value, low=more.low, high=more.high, kind="measured",
+    )  # fmt: skip
+
+
+def _outside(used: Used | None, base: Used) -> Iterator[BillLine]:
+    """VM exits and halts by KVM's accounting, without what the program waits natively too.
+
+    Steal time is a line of its own. Only for one virtual CPU, whose time is the run's.
+    """
+    if used is None or not used.guest_s:
+        return
+    outside = {
+        number: used.wall_s[number] - guest_s - used.steal_s.get(number, 0.0)
+        for number, guest_s in used.guest_s.items()
+    }
+    waited = {
+        number: max(0.0, wall_s - base.cpu_s[number] - base.steal_s.get(number, 0.0))
+        for number, wall_s in base.wall_s.items()
+    }
+    more = _paired(outside, waited)
+    yield BillLine(
+        operation="VM exits and halts", group="VM exits", count=fmean(used.exits.values() or [0.0]),
+        price_delta_ns=None, seconds=more.value, low=more.low, high=more.high, kind="measured",
+        note="KVM's accounting of time outside of the guest, without steal time; exits of priced "
+        "operations are in their lines too",
     )  # fmt: skip
 
 

@@ -193,6 +193,9 @@ def _bill_record(
                 f"{failed}: no repetition was finished, so there is no bill",
                 "vtax report says what failed",
             )
+        if there is not None and own.environment.shape().cpus != 1:
+            # The time of idle virtual CPUs is not the program's.
+            there = replace(there, guest_s={})
         prices = pairs[own.label].prices
         found = bill(own.label, own.baseline, there, base, counted, prices)
         more = {
@@ -200,8 +203,6 @@ def _bill_record(
             "remedies": remedies(found, counted, prices),
             "host_cpu_s": _metric(samples, own.label, HOST_CPU),
             "baseline_host_cpu_s": _metric(samples, own.baseline, HOST_CPU),
-            "vm_exits": _metric(samples, own.label, "kvm.exits"),
-            "outside_guest_s": _outside_guest(samples, own),
         }
         bills.append(sites.with_sites(found.model_copy(update=more), where))
     return BillRecord(
@@ -233,23 +234,24 @@ def used(samples: Sequence[Sample], label: str) -> Used | None:
         steal_s={number: each.steal_s for number, each in own.items() if each.steal_s is not None},
         voluntary_switches=fmean(each.voluntary_switches for each in own.values()),
         minor_faults=fmean(each.minor_faults for each in own.values()),
+        guest_s=_by_round(samples, label, "kvm.guest_s"),
+        exits=_by_round(samples, label, "kvm.exits"),
     )
+
+
+def _by_round(samples: Sequence[Sample], label: str, name: str) -> Mapping[int, float]:
+    """An environment's metric; empty: it has none."""
+    return {
+        each.repetition if each.round is None else each.round: each.value
+        for each in samples
+        if (each.environment, each.metric) == (label, name)
+    }
 
 
 def _metric(samples: Sequence[Sample], label: str, name: str) -> float | None:
     """The mean of an environment's metric; None: it has none."""
     own = [each.value for each in samples if (each.environment, each.metric) == (label, name)]
     return fmean(own) if own else None
-
-
-def _outside_guest(samples: Sequence[Sample], own: ComparedVariant) -> float | None:
-    """What KVM's accounting of guest time leaves of the run; None: the guest has several CPUs, or
-    nobody accounts."""
-    name = (own.label, "kvm.guest_s")
-    found = [
-        each.wall_s - each.value for each in samples if (each.environment, each.metric) == name
-    ]
-    return max(0.0, fmean(found)) if found and own.environment.shape().cpus == 1 else None
 
 
 def _cost_percent(counts: counting.Counting, base: Used | None) -> float | None:

@@ -92,11 +92,6 @@ class Bill(Strict):
     baseline_host_cpu_s: float | None = None
     """CPU time of this host for one run, in the environment and in its baseline; None: not
     known."""
-    vm_exits: float | None = None
-    """VM exits of one run, by KVM's own count; None: not known."""
-    outside_guest_s: float | None = None
-    """Time of one run in which the virtual CPU was halted or its host worked for it, by the host's
-    accounting; it is part of the lines. None: not known."""
     lines: tuple[BillLine, ...]
     """The lines, the dearest first."""
     residual_s: float | None

@@ -155,12 +155,6 @@ def _notes(record: BillRecord, bill: Bill) -> Iterator[Note]:
             f"{_time(bill.baseline_host_cpu_s)} in {bill.baseline}",
             subject=bill.environment,
         )
-    if bill.vm_exits is not None and bill.outside_guest_s is not None:
-        yield Note(
-            f"of its time, {_time(bill.outside_guest_s)} was outside of the guest or halted, with "
-            f"{bill.vm_exits:,.0f} VM exits (measured; part of the lines)",
-            subject=bill.environment,
-        )
     cost = record.counting_cost_percent
     longer = "no" if cost is None or cost <= 0 else f"{percent(cost)} %"
     behind = "" if cost is None else f"; the program took {longer} longer while counted"

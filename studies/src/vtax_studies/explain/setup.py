@@ -17,7 +17,7 @@ from vtax_studies.explain.programs import (
 
 FIGURES = ("1", "2")
 
-UML, GVISOR, CONTAINER, TCG = "uml", "gvisor", "container", "qemu:accel=tcg"
+UML, GVISOR, CONTAINER, TCG, LAB = "uml", "gvisor", "container", "qemu:accel=tcg", "lab"
 SAME = f"native:cpus={len(allowed_cpus())}"
 """Native under another label: its bill against `native` is the A/A trial."""
 
@@ -46,14 +46,14 @@ class ExplainPlan:
 
 
 FULL = ExplainPlan(
-    environments=(UML, GVISOR, CONTAINER, TCG),
+    environments=(UML, GVISOR, CONTAINER, TCG, LAB),
     changed_in=(UML, GVISOR),
     programs=PROGRAMS,
     loops=LOOPS,
     changes=CHANGES,
     price_changes=PRICE_CHANGES,
     rounds=5,
-    budget_s=3600.0,
+    budget_s=7200.0,
 )
 QUICK = ExplainPlan(
     environments=(UML, CONTAINER),
