@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import SOURCE, command, one_line, vtax
 from process_watch import ended, eventually, processes_naming
+from ssh_server import SshServer
 from tested_machines import checked
 from vtax.core.formats import records
 from vtax.core.formats.bill import BillRecord
@@ -113,6 +114,22 @@ def test_a_guest_under_kvm_has_a_price_for_everything(tmp_path: Path) -> None:
     exits = lines(bill)["VM exits and halts"]
     assert exits["kind"] == "measured" and exits["count"] > 0
     assert lines(bill)["exec"]["count"] == 1 and lines(bill)["exec"]["seconds"] > 0
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_machine_over_ssh_has_a_bill(tmp_path: Path) -> None:
+    with SshServer(tmp_path / "server") as server:
+        found = counted(vtax("explain", "--in", server.spec, "--reps", "3", "--json", "-q", "--",
+                             *PROGRAM, cwd=tmp_path, timeout=300))  # fmt: skip
+    (bill,) = found["bills"]
+    assert bill["environment"] == server.spec
+    stat = lines(bill)["stat"]
+    assert stat["kind"] == "priced" and stat["low"] <= stat["seconds"] <= stat["high"]
+    # It is this machine: a call there costs what it costs here, but for noise.
+    assert abs(stat["seconds"]) < bill["baseline_s"]
+    assert bill["host_cpu_s"] is None
+    assert eventually(lambda: not processes_naming(str(tmp_path)))
 
 
 @pytest.mark.slow

@@ -72,14 +72,13 @@ pub fn sample<T, E>(
     );
     let mut size = rules.smallest;
     let mut batches = Vec::new();
-    while passed() < longest_ns
-        && (batches.len() < rules.fewest || passed() < usual_ns)
-        && batches.len() < rules.most
-    {
+    // The first batch is made whatever the time: it may be over when this thread runs again.
+    loop {
         let one = batch(size)?;
+        let now_ns = passed();
+        let over = now_ns >= longest_ns;
         // A batch that is too short counts where no time is left for a longer one.
-        let in_time = passed() < longest_ns;
-        if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH && in_time {
+        if one.0 < rules.enough_ns && batches.len() < TRIALS && size < LARGEST_BATCH && !over {
             batches.clear();
             let far = one.0 < rules.enough_ns / u64::from(FASTEST_GROWTH);
             let growth = u32::from(if far { FASTEST_GROWTH } else { 2 });
@@ -87,8 +86,11 @@ pub fn sample<T, E>(
         } else {
             batches.push(one);
         }
+        let more = batches.len() < rules.fewest || now_ns < usual_ns;
+        if !more || over || batches.len() >= rules.most {
+            return Ok(Sample { batches, size });
+        }
     }
-    Ok(Sample { batches, size })
 }
 
 /// The cost of one reading in nanoseconds, from the means of batches of readings.

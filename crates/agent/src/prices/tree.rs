@@ -16,6 +16,9 @@ use vtax_sys::clock::monotonic_ns;
 const TOP: &str = "/usr/lib";
 /// Three times what gVisor keeps of one mount: its cache has 1,000 directory entries.
 const FILES: usize = 3000;
+/// In a slow guest at least as many files and folders are found, whatever the time.
+const FEWEST_FILES: usize = 64;
+const FEWEST_FOLDERS: usize = 6;
 /// A file from this size on has pages enough for each pattern.
 pub const LARGE_BYTES: usize = 1 << 20;
 
@@ -30,7 +33,7 @@ pub struct Tree {
 
 impl Tree {
     /// Walk through `/usr/lib`, each folder in the order of its names, until there are files enough
-    /// or the time is over.
+    /// or the time is over and there are a few.
     ///
     /// Fails where there are fewer files than one can take in turn.
     pub fn look(time: Duration) -> io::Result<Self> {
@@ -55,7 +58,8 @@ impl Tree {
         entries.sort_by_key(DirEntry::file_name);
         self.folders.push((entries.len(), folder.to_owned()));
         for entry in entries {
-            if self.files.len() >= FILES || Instant::now() > end {
+            let few = self.files.len() < FEWEST_FILES || self.folders.len() < FEWEST_FOLDERS;
+            if self.files.len() >= FILES || (!few && Instant::now() > end) {
                 return;
             }
             let path = entry.path();
