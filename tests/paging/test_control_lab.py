@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = "/bin/vtax-host paging"
 STATE = "/run/vtax/control"
-LINES, LOG, POLICY, PAGE, PAGES = (
-    f"/run/control.{name}" for name in ("jsonl", "log", "toml", "page", "pages")
+LINES, LOG, POLICY, TRIES, PAGE, PAGES = (
+    f"/run/control.{name}" for name in ("jsonl", "log", "toml", "tries.toml", "page", "pages")
 )
 NAIVE = """\
 policy = "naive"
@@ -35,6 +35,16 @@ threshold_vexit = 3
 threshold_tmiss = 1000
 """
 """The policy leaves nested paging by what the page says, and shadow paging by what KVM counts."""
+TRYING = """\
+policy = "dav2m"
+window = 50_000_000
+[parameters]
+window_vexit = 1_000_000_000_000
+window_tmiss = 2_000_000_000_000
+window_trans = 4_000_000_000_000
+threshold_vexit = 3
+"""
+"""At the fourth exit the policy tries nested paging, for hours."""
 PAUSED = 5
 """The longest pause in seconds: an emulated host is slow, and the guest faults all the time."""
 PATIENCE_S = 240.0
@@ -55,6 +65,7 @@ def installed(shared: SharedLab) -> None:
 def install(host: EmulatedHost) -> None:
     """Install the program and the policy."""
     host.push(POLICY, NAIVE.encode())
+    host.push(TRIES, TRYING.encode())
 
 
 class Feeder:
@@ -80,9 +91,9 @@ class Feeder:
 class Controller:
     """A controller in the emulated host."""
 
-    def __init__(self, host: EmulatedHost, *options: str) -> None:
+    def __init__(self, host: EmulatedHost, *options: str, policy: str = POLICY) -> None:
         self._host = host
-        words = " ".join([f"--policy={POLICY}", f"--guest={PAGE}", "--json", *options])
+        words = " ".join([f"--policy={policy}", f"--guest={PAGE}", "--json", *options])
         # The file is emptied before the controller is in the background, so that no earlier lines
         # are read.
         script = (
@@ -166,6 +177,8 @@ def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab
         assert to_nested["rates"]["paging_exits"] > 15
         state = json.loads(host.pull(f"{STATE}/state.json"))
         assert state["switching"] is None and len(state["guard"]["pauses_ms"]) >= 2
+        # Before the first switch nobody knew its pause.
+        assert 0 < state["guard"]["rehearsed_ms"] < 1e3 * PAUSED
         assert len(qemus(host)) == 1
         loaded = load.report()
         guest, echo = checked.reports()
@@ -175,6 +188,40 @@ def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab
     require_intact(guest, echo)
     pauses = [round(line["pause_ms"]) for line in applied(lines)]
     print(f"pauses of {pauses} ms (emulated)")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("signal", ["TERM", "KILL"])
+def test_a_trial_ends_with_its_controller_or_the_next_one(shared: SharedLab, signal: str) -> None:
+    with shared.use() as machine:
+        host = machine.host
+        shell(host, f"rm -rf {STATE}")
+        host.switch("shadow")
+        checked = Checked(machine, "2M")
+        load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
+        with closing(Feeder(host)):
+            options = ("--apply", f"--max-pause={PAUSED}s", "--min-dwell=1h")
+            controller = Controller(host, *options, policy=TRIES)
+            lines = controller.until(lambda lines: bool(applied(lines)))
+            assert "wants to try nested" in applied(lines)[0]["reason"]
+            assert mode(host) == "nested"
+            trial = json.loads(host.pull(f"{STATE}/state.json"))["guard"]["trial"]
+            assert trial["home"] == "shadow"
+            controller.end(signal)
+            if signal == "KILL":
+                assert mode(host) == "nested"
+                controller = Controller(host, *options, policy=TRIES)
+                controller.until(lambda lines: bool(applied(lines)))
+                controller.end()
+        back = applied(controller.lines())[-1]
+        assert back["to"] == "shadow" and back["reason"].startswith("back to shadow"), back
+        assert mode(host) == "shadow" and len(qemus(host)) == 1
+        assert json.loads(host.pull(f"{STATE}/state.json"))["guard"]["trial"] is None
+        loaded = load.report()
+        guest, echo = checked.reports()
+        host.switch("nested")
+    assert loaded["verified"] is True
+    require_intact(guest, echo)
 
 
 @pytest.mark.usefixtures("installed")

@@ -24,8 +24,9 @@ use crate::control::{follow, unit};
 /// Read counters of guests again and again, let a policy decide on the paging mode, and switch
 ///
 /// The policies are those of `vtax paging simulate`. The mode is the host's, so all guests are
-/// weighed together. A switch pauses every guest: what earlier ones took, a budget and a shortest
-/// dwell decide with the policy. Without --apply it only says what it would do, and touches nothing.
+/// weighed together. A switch pauses every guest: what earlier ones or a rehearsal took, a budget and
+/// a shortest dwell decide with the policy. A host does not stay in a mode that was only tried.
+/// Without --apply it only says what it would do, and touches nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -85,7 +86,7 @@ struct What {
     #[arg(long, alias = "window", value_name = "TIME", default_value = "1s",
           value_parser = units::window)]
     every: Duration,
-    /// No switch when guests would pause longer
+    /// No switch when guests would pause longer; a trial may always be ended
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     max_pause: Duration,
     /// The least time that a mode lasts

@@ -27,8 +27,9 @@ pub struct Schedule {
     pub machine: &'static str,
 }
 
-/// Decide window after window until the time is over or a signal comes. `folder` keeps the state;
-/// without a folder nothing is kept. `say` gets a line for each window.
+/// Decide window after window until the time is over or a signal comes, and then return from a mode
+/// that is only tried. `folder` keeps the state; without a folder nothing is kept. `say` gets a line
+/// for each window.
 ///
 /// Fails when waiting for signals fails, and when `say` fails.
 pub fn run<H: Host>(
@@ -41,6 +42,20 @@ pub fn run<H: Host>(
 ) -> Result<(), Error> {
     let (state, said) = folder.map(Folder::read).unwrap_or_default();
     control.resume(state, said, now_s());
+    let ended = windows(&mut control, folder, schedule, signals, metrics, &mut say);
+    let mut save = |state: &State| folder.map_or(Ok(()), |folder| folder.write(state));
+    let last = control.leave(now_s(), time(), &mut save);
+    last.map_or(Ok(()), |line| say(&line)).and(ended)
+}
+
+fn windows<H: Host>(
+    control: &mut Control<H>,
+    folder: Option<&Folder>,
+    schedule: &Schedule,
+    signals: &Signals,
+    metrics: &mut Metrics,
+    say: &mut impl FnMut(&Line) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut save = |state: &State| folder.map_or(Ok(()), |folder| folder.write(state));
     let end = schedule.time.map(|time| Instant::now() + time);
     let mut next = Instant::now();

@@ -1,7 +1,8 @@
 //! Handles one window after the other: what was counted, what the policy wants, what is done.
 //!
-//! Whatever is wrong with a window, the mode stays and the reason is reported. A policy that was
-//! not obeyed is reset: its conclusions rest on a mode that never came.
+//! Whatever is wrong with a window, the mode stays and the reason is reported; but a mode that is
+//! only tried does not stay without its policy. A policy that was not obeyed is reset: its
+//! conclusions rest on a mode that never came.
 
 use vtax_model::policy::Reading;
 use vtax_sys::kvm::PagingMode;
@@ -9,7 +10,7 @@ use vtax_sys::terminal::Error;
 
 use crate::control::drive::Driver;
 use crate::control::gain::gain;
-use crate::control::guard::{Limits, Refusal};
+use crate::control::guard::{Limits, Refusal, Trial};
 use crate::control::host::Host;
 use crate::control::line::{Decision, Line};
 use crate::control::policy_file::Recipe;
@@ -30,6 +31,16 @@ pub type Save<'a> = &'a mut dyn FnMut(&State) -> Result<(), Error>;
 
 /// Why the mode stays.
 type Held = String;
+
+/// What becomes of a mode that is tried.
+enum Verdict {
+    /// It is not known yet, for this reason.
+    Open(String),
+    /// The policy keeps the mode.
+    Kept,
+    /// The host returns, for this reason.
+    Back(String),
+}
 
 #[derive(Debug)]
 pub struct Control<H> {
@@ -68,6 +79,10 @@ impl<H: Host> Control<H> {
     pub fn resume(&mut self, state: State, said: Vec<String>, now_s: f64) {
         self.state = state;
         self.events.extend(said);
+        if let Some(trial) = self.state.guard.trial {
+            let event = format!("the mode was only tried, from {} paging", trial.home.name());
+            self.events.push(event);
+        }
         let Some(to) = self.state.switching else {
             return;
         };
@@ -82,7 +97,7 @@ impl<H: Host> Control<H> {
             Ok(found) => {
                 self.state.switching = None;
                 self.state.mode = None;
-                self.state.guard.failed(now_s, &self.limits, &cut);
+                self.not_made(now_s, &cut);
                 self.events.push(format!("{cut}: {found}"));
             }
             Err(reason) => self.stranded = Some(format!("{cut} and is not recovered: {reason}")),
@@ -128,14 +143,42 @@ impl<H: Host> Control<H> {
             line.threshold_vexit = view.threshold_vexit;
             line.threshold_tmiss = view.threshold_tmiss;
         }
+        self.keep(save);
+        line.events.splice(0..0, self.events.drain(..));
+        line
+    }
+
+    /// The controller ends: return from a trial. `None`: nothing is being tried, or this one only
+    /// looks.
+    pub fn leave(&mut self, now_s: f64, time: f64, save: Save<'_>) -> Option<Line> {
+        let trial = self.state.guard.trial.filter(|_| self.apply)?;
+        let mut line = Line::new(time, self.recipe.name());
+        line.mode = self.host.mode().ok();
+        if line.mode == Some(trial.home) {
+            self.state.guard.trial = None;
+            self.keep(save);
+            return None;
+        }
+        let why = "the controller ends".to_owned();
+        if let Err(held) = self.go_back(trial, why, now_s, &mut line, &mut *save) {
+            line.reason = format!(
+                "{held}; run `vtax paging switch --to {}`",
+                trial.home.name()
+            );
+        }
+        self.keep(save);
+        line.events.splice(0..0, self.events.drain(..));
+        Some(line)
+    }
+
+    /// Save the state, if it has changed.
+    fn keep(&mut self, save: Save<'_>) {
         if self.saved.as_ref() != Some(&self.state) {
             match save(&self.state) {
                 Ok(()) => self.saved = Some(self.state.clone()),
                 Err(error) => self.events.push(format!("the state is not kept: {error}")),
             }
         }
-        line.events.splice(0..0, self.events.drain(..));
-        line
     }
 
     fn decide(
@@ -161,20 +204,109 @@ impl<H: Host> Control<H> {
         if let Some(reason) = &self.stranded {
             return Err(reason.clone());
         }
-        let wanted = self.wanted(mode, step)?;
-        let state = self
-            .driver
-            .as_ref()
-            .map_or("", |driver| driver.view().state);
-        let policy = self.recipe.name();
-        if wanted == mode {
-            return Err(format!("policy {policy} ({state}) keeps {}", mode.name()));
+        match self.state.guard.trial {
+            Some(trial) if trial.home != mode => {
+                return match self.verdict(trial, mode, step, now_s) {
+                    Verdict::Open(reason) => Err(format!("{} is tried; {reason}", mode.name())),
+                    Verdict::Kept => {
+                        self.state.guard.trial = None;
+                        Err(format!(
+                            "{} keeps {}, which it tried",
+                            self.said(),
+                            mode.name()
+                        ))
+                    }
+                    Verdict::Back(why) => {
+                        let home = trial.home.name();
+                        let waits = |held| format!("back to {home}: {why}; {held}");
+                        self.may_go_back(now_s).map_err(waits)?;
+                        self.go_back(trial, why, now_s, line, save)
+                    }
+                };
+            }
+            // The switch that began it was not made.
+            _ => self.state.guard.trial = None,
         }
-        let wish = format!("policy {policy} ({state}) wants {}", wanted.name());
-        self.carry_out(wanted, now_s, line, save)
-            .map_err(|reason| format!("{wish}; {reason}"))?;
+        let wanted = self.wanted(mode, step)?;
+        if wanted == mode {
+            return Err(format!("{} keeps {}", self.said(), mode.name()));
+        }
+        let trying = self.driver.as_ref().is_some_and(Driver::is_trying);
+        let wants = if trying { "wants to try" } else { "wants" };
+        let wish = format!("{} {wants} {}", self.said(), wanted.name());
+        self.carry_out(wanted, trying, now_s, line, save)
+            .map_err(|reason| {
+                let without = if trying {
+                    ", and decides without a trial"
+                } else {
+                    ""
+                };
+                format!("{wish}; {reason}{without}")
+            })?;
         line.decision = Decision::Switch;
         line.to = Some(wanted);
+        line.reason = wish;
+        Ok(())
+    }
+
+    /// The policy and its state, in words.
+    fn said(&self) -> String {
+        let view = self.driver.as_ref().map(Driver::view);
+        let state = view.map_or("", |view| view.state);
+        format!("policy {} ({state})", self.recipe.name())
+    }
+
+    /// Go on with a trial, keep the mode, or return.
+    fn verdict(&mut self, trial: Trial, mode: PagingMode, step: &Step, now_s: f64) -> Verdict {
+        if self.driver.is_none() {
+            return Verdict::Back("the policy that tried it is gone".into());
+        }
+        let wanted = self.wanted(mode, step);
+        let reason = match (wanted, self.driver.as_ref().map(Driver::is_trying)) {
+            (Ok(wanted), _) if wanted != mode => {
+                return Verdict::Back(format!("{} wants {}", self.said(), wanted.name()));
+            }
+            (Ok(_), Some(false)) => return Verdict::Kept,
+            (Ok(_), _) => self.said(),
+            (Err(reason), _) => reason,
+        };
+        if now_s >= trial.until_s {
+            // Its conclusions would rest on a mode that was left.
+            self.driver = None;
+            return Verdict::Back(format!("the trial ended without a verdict: {reason}"));
+        }
+        Verdict::Open(reason)
+    }
+
+    /// Fails with the reason why the host does not return now.
+    fn may_go_back(&self, now_s: f64) -> Result<(), Held> {
+        if !self.apply {
+            return Err("this one only looks".into());
+        }
+        match self.state.guard.return_waits(now_s) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Wait(reason) | Refusal::No(reason)) => Err(reason),
+        }
+    }
+
+    /// Return to the mode before a trial, whatever the limits say.
+    fn go_back(
+        &mut self,
+        trial: Trial,
+        why: String,
+        now_s: f64,
+        line: &mut Line,
+        save: Save<'_>,
+    ) -> Result<(), Held> {
+        let home = trial.home;
+        let wish = format!("back to {}: {why}", home.name());
+        self.state.switching = Some(home);
+        self.keep(save);
+        self.switch(home, now_s, line)
+            .map_err(|reason| format!("{wish}; {reason}"))?;
+        self.state.guard.trial = None;
+        line.decision = Decision::Switch;
+        line.to = Some(home);
         line.reason = wish;
         Ok(())
     }
@@ -205,7 +337,9 @@ impl<H: Host> Control<H> {
             return Err("no guest runs".into());
         }
         if self.driver.is_none() {
-            let (pause_ms, _) = self.state.guard.expected_pause();
+            // Where nobody knows the pause, a switch costs what the operator allows.
+            let expected = self.state.guard.expected_pause();
+            let pause_ms = expected.map_or(self.limits.max_pause_ms, |(pause, _)| pause);
             let cycles = step.rate(Quantity::Cycles).unwrap_or(0.0) * pause_ms / 1e3;
             let policy = self.recipe.make(mode, cycles);
             let policy = policy.map_err(|error| format!("policy: {error}"))?;
@@ -230,18 +364,20 @@ impl<H: Host> Control<H> {
     fn carry_out(
         &mut self,
         to: PagingMode,
+        trying: bool,
         now_s: f64,
         line: &mut Line,
         save: Save<'_>,
     ) -> Result<(), Held> {
-        match self.state.guard.may(now_s, &self.limits) {
-            Ok(()) => {}
-            Err(Refusal::Wait(reason)) => return Err(reason),
-            Err(Refusal::No(reason)) => return Err(self.refused(now_s, reason)),
+        if let Err(Refusal::Wait(reason) | Refusal::No(reason)) =
+            self.state.guard.waits(now_s, &self.limits)
+        {
+            return Err(reason);
         }
         if let Err(reason) = self.host.look(to) {
             return Err(self.refused(now_s, format!("the host cannot be switched: {reason}")));
         }
+        self.afford(to, now_s, line)?;
         if !self.apply {
             // Without `apply`, take the switch as made, so that it is not reported in every window.
             self.state.guard.changed(now_s);
@@ -249,11 +385,50 @@ impl<H: Host> Control<H> {
             return Ok(());
         }
         self.state.switching = Some(to);
+        if trying {
+            self.state
+                .guard
+                .begin_trial(to.other(), now_s, &self.limits);
+        }
         if let Err(error) = save(&self.state) {
             self.state.switching = None;
             return Err(self.refused(now_s, format!("the state cannot be kept: {error}")));
         }
         self.saved = Some(self.state.clone());
+        self.switch(to, now_s, line)
+    }
+
+    /// Is the pause of a switch within the budget? It is that of earlier switches, or of a
+    /// rehearsal, which only a controller makes that may switch.
+    fn afford(&mut self, to: PagingMode, now_s: f64, line: &mut Line) -> Result<(), Held> {
+        if self.state.guard.expected_pause().is_none() {
+            if !self.apply {
+                line.events
+                    .push("nobody knows how long guests would pause".into());
+                return Ok(());
+            }
+            match self.host.rehearse(to) {
+                Ok(took_ms) => self.state.guard.rehearsed_ms = Some(took_ms),
+                Err(reason) => {
+                    let reason = format!("the switch could not be rehearsed: {reason}");
+                    return Err(self.refused(now_s, reason));
+                }
+            }
+        }
+        match self.state.guard.within_budget(&self.limits) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Wait(reason) | Refusal::No(reason)) => {
+                self.state.guard.refused(now_s, &self.limits, &reason);
+                // A rehearsal says how things were.
+                self.state.guard.rehearsed_ms = None;
+                self.driver = None;
+                Err(reason)
+            }
+        }
+    }
+
+    /// Switch the host now; the state says so already.
+    fn switch(&mut self, to: PagingMode, now_s: f64, line: &mut Line) -> Result<(), Held> {
         self.sensors.restart();
         let done = self.host.switch(to);
         self.state.switching = None;
@@ -265,6 +440,12 @@ impl<H: Host> Control<H> {
                 line.applied = true;
                 line.pause_ms = done.pause_ms;
                 line.events.extend(done.warnings);
+                let most = self.limits.max_pause_ms;
+                if let Some(pause) = done.pause_ms.filter(|pause| *pause > most) {
+                    line.events.push(format!(
+                        "guests paused {pause:.0} ms, longer than --max-pause {most:.0} ms"
+                    ));
+                }
                 Ok(())
             }
             Err(reason) => Err(self.refused(now_s, format!("the switch failed: {reason}"))),
@@ -272,9 +453,24 @@ impl<H: Host> Control<H> {
     }
 
     fn refused(&mut self, now_s: f64, reason: String) -> Held {
-        self.state.guard.failed(now_s, &self.limits, &reason);
+        self.not_made(now_s, &reason);
         self.driver = None;
         reason
+    }
+
+    /// Record that a switch was not made: in a trial the return, otherwise a change.
+    fn not_made(&mut self, now_s: f64, reason: &str) {
+        let there = self.host.mode().ok();
+        let home = self.state.guard.trial.map(|trial| trial.home);
+        if home.is_some() && home == there {
+            // The host never left.
+            self.state.guard.trial = None;
+        }
+        if self.state.guard.trial.is_some() {
+            self.state.guard.return_failed(now_s, &self.limits, reason);
+        } else {
+            self.state.guard.failed(now_s, &self.limits, reason);
+        }
     }
 }
 

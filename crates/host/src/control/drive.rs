@@ -48,6 +48,11 @@ impl Driver {
         self.policy.wanted()
     }
 
+    /// Is the wanted mode only tried?
+    pub fn is_trying(&self) -> bool {
+        self.policy.is_trying()
+    }
+
     /// The policy's view of itself.
     pub fn view(&self) -> PolicyView {
         self.policy.view()

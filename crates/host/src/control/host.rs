@@ -28,6 +28,11 @@ pub trait Host {
     /// Fails with the reason, such as a guest that cannot be handed over.
     fn look(&mut self, to: PagingMode) -> Result<(), String>;
 
+    /// Go through a switch as far as no guest pauses; returns what that took, in milliseconds.
+    ///
+    /// Fails with the reason.
+    fn rehearse(&mut self, to: PagingMode) -> Result<f64, String>;
+
     /// Switch the host.
     ///
     /// Fails with the reason and the state of the guests.
@@ -80,6 +85,10 @@ impl Host for Machine {
         crate::switch::plan(&self.options(to))
             .map(drop)
             .map_err(reason)
+    }
+
+    fn rehearse(&mut self, to: PagingMode) -> Result<f64, String> {
+        crate::switch::rehearse(&self.options(to)).map_err(reason)
     }
 
     fn switch(&mut self, to: PagingMode) -> Result<Switched, String> {

@@ -426,6 +426,10 @@ impl Policy for Dav2m {
         Ok(self.wanted())
     }
 
+    fn is_trying(&self) -> bool {
+        matches!(self.state, State::PreNested | State::PreShadow)
+    }
+
     fn view(&self) -> PolicyView {
         PolicyView {
             state: self.state.name(),

@@ -110,6 +110,12 @@ pub trait Policy: Send {
     /// Handles an overflow of the instruction counter.
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError>;
 
+    /// Is the wanted mode only tried? A trial ends when the policy wants the other mode again, or
+    /// when this is false.
+    fn is_trying(&self) -> bool {
+        false
+    }
+
     /// The policy's view of itself, for the output.
     fn view(&self) -> PolicyView;
 }

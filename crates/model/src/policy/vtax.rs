@@ -168,6 +168,8 @@ pub struct Vtax {
     costs: ChangeCosts,
     exit_cycles: f64,
     transient: Option<Transient>,
+    /// The last change was a probe, and nothing was decided since.
+    trying: bool,
     /// Exits since the last decision.
     exits: u64,
 }
@@ -202,6 +204,7 @@ impl Vtax {
             costs: supposed,
             exit_cycles: fill.max(1.0),
             transient: None,
+            trying: false,
             exits: 0,
         })
     }
@@ -239,14 +242,16 @@ impl Vtax {
         }
         let bounds = self.bounds(&step);
         let gain = self.known(bounds);
-        let wish = self.wish(cpi, bounds, gain);
+        let (wish, is_sure) = self.wish(cpi, bounds, gain);
         // Only certain differences move the walker: without a sure gain or loss it counts 0.
         let sure = 0f64.clamp(gain.least.min(gain.most), gain.most);
         // The windows after the change count as if they had run like this one.
         let instructions = step.instructions + unobserved;
         let mut cycles = [cpi * instructions; 2];
         cycles[mode.other() as usize] = (cpi - sure).max(0.0) * instructions;
-        if self.governor.step(cycles, &self.costs, wish) != mode {
+        let chosen = self.governor.step(cycles, &self.costs, wish);
+        self.trying = chosen != mode && chosen == wish && !is_sure;
+        if chosen != mode {
             self.phases.try_to_measure();
             self.transient = Some(Transient::default());
         }
@@ -359,7 +364,8 @@ impl Vtax {
         self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
     }
 
-    fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> PagingMode {
+    /// The mode to go to, and whether that is sure to gain.
+    fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> (PagingMode, bool) {
         let mode = self.governor.mode();
         let window = self.parameters.window as f64;
         let remaining = self.phases.remaining(self.parameters.supposed_run * window);
@@ -373,7 +379,8 @@ impl Vtax {
         let probe = bounds.most > self.parameters.worth * cpi
             && bounds.most * remaining > round_trip
             && self.phases.gap_is_stale(self.retry_after(bounds, known));
-        if sure || probe { mode.other() } else { mode }
+        let wish = if sure || probe { mode.other() } else { mode };
+        (wish, sure)
     }
 }
 
@@ -428,6 +435,10 @@ impl Policy for Vtax {
             self.decide(now);
         }
         Ok(self.wanted())
+    }
+
+    fn is_trying(&self) -> bool {
+        self.trying
     }
 
     fn view(&self) -> PolicyView {

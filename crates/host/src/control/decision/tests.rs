@@ -1,3 +1,5 @@
+mod trials;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -16,7 +18,14 @@ struct Acts {
     switch: Option<String>,
     recover: Option<String>,
     pause_ms: Option<f64>,
+    rehearsal: Option<f64>,
+    /// Guests need twice the cycles in this mode.
+    slow: Option<PagingMode>,
+    /// The controller is killed right after its next switch.
+    kill: bool,
+    killed: bool,
     switched: Vec<PagingMode>,
+    rehearsed: u32,
     looked: u32,
     recovered: u32,
 }
@@ -35,6 +44,12 @@ impl Host for Actor {
         acts.look.clone().map_or(Ok(()), Err)
     }
 
+    fn rehearse(&mut self, _to: PagingMode) -> Result<f64, String> {
+        let mut acts = self.0.borrow_mut();
+        acts.rehearsed += 1;
+        acts.rehearsal.ok_or_else(|| "no new QEMU".into())
+    }
+
     fn switch(&mut self, to: PagingMode) -> Result<Switched, String> {
         let mut acts = self.0.borrow_mut();
         if let Some(reason) = acts.switch.clone() {
@@ -42,6 +57,7 @@ impl Host for Actor {
         }
         acts.mode = Some(to);
         acts.switched.push(to);
+        acts.killed = std::mem::take(&mut acts.kill);
         Ok(Switched {
             pause_ms: acts.pause_ms,
             warnings: vec![],
@@ -65,8 +81,9 @@ enum Window {
 }
 
 struct Guests {
-    windows: VecDeque<Window>,
-    counts: [u64; 3],
+    windows: Rc<RefCell<VecDeque<Window>>>,
+    host: Rc<RefCell<Acts>>,
+    counts: [u64; 4],
     there: BTreeSet<String>,
 }
 
@@ -80,9 +97,10 @@ impl Sensor for Guests {
     }
 
     fn read(&mut self) -> Result<Vec<CountedSource>, String> {
-        let window = match self.windows.len() {
-            1 => self.windows.front().cloned(),
-            _ => self.windows.pop_front(),
+        let mut windows = self.windows.borrow_mut();
+        let window = match windows.len() {
+            1 => windows.front().cloned(),
+            _ => windows.pop_front(),
         };
         let (instructions, misses, exits) = match window {
             Some(Window::Ran(instructions, misses, exits)) => (instructions, misses, exits),
@@ -93,13 +111,20 @@ impl Sensor for Guests {
             }
         };
         self.there.insert("7-7".into());
-        for (count, more) in self.counts.iter_mut().zip([instructions, misses, exits]) {
+        let host = self.host.borrow();
+        let cpi = if host.slow.is_some() && host.slow == host.mode {
+            4
+        } else {
+            2
+        };
+        let more = [instructions, misses, exits, cpi * instructions];
+        for (count, more) in self.counts.iter_mut().zip(more) {
             *count += more;
         }
-        let [instructions, misses, exits] = self.counts;
+        let [instructions, misses, exits, cycles] = self.counts;
         let counts = Values::default()
             .with(Quantity::Instructions, instructions)
-            .with(Quantity::Cycles, 2 * instructions)
+            .with(Quantity::Cycles, cycles)
             .with(Quantity::TlbMisses, misses)
             .with(Quantity::PagingExits, exits);
         Ok(vec![CountedSource {
@@ -112,7 +137,10 @@ impl Sensor for Guests {
 
 struct Rig {
     acts: Rc<RefCell<Acts>>,
+    guests: Rc<RefCell<VecDeque<Window>>>,
     control: Control<Actor>,
+    recipe: String,
+    limits: Limits,
     now: f64,
     saved: Vec<State>,
     full: bool,
@@ -129,26 +157,42 @@ fn recipe(text: &str) -> Recipe {
     Recipe::parse(text, None, "zen4").unwrap()
 }
 
+const LIMITS: Limits = Limits {
+    max_pause_ms: 200.0,
+    min_dwell_s: 10.0,
+};
+
+fn control(
+    rig: (&Rc<RefCell<Acts>>, &Rc<RefCell<VecDeque<Window>>>),
+    text: &str,
+    limits: Limits,
+    apply: bool,
+) -> Control<Actor> {
+    let (acts, windows) = rig;
+    let guests = Guests {
+        windows: Rc::clone(windows),
+        host: Rc::clone(acts),
+        counts: [0; 4],
+        there: BTreeSet::new(),
+    };
+    let sensors = Sensors::new(vec![Box::new(guests)]);
+    Control::new(Actor(Rc::clone(acts)), sensors, recipe(text), limits, apply)
+}
+
 fn rig(mode: PagingMode, apply: bool, windows: &[Window]) -> Rig {
     let acts = Rc::new(RefCell::new(Acts {
         mode: Some(mode),
         pause_ms: Some(50.0),
+        rehearsal: Some(40.0),
         ..Acts::default()
     }));
-    let guests = Guests {
-        windows: windows.iter().cloned().collect(),
-        counts: [0; 3],
-        there: BTreeSet::new(),
-    };
-    let limits = Limits {
-        max_pause_ms: 200.0,
-        min_dwell_s: 10.0,
-    };
-    let sensors = Sensors::new(vec![Box::new(guests)]);
-    let host = Actor(Rc::clone(&acts));
+    let guests = Rc::new(RefCell::new(windows.iter().cloned().collect()));
     Rig {
+        control: control((&acts, &guests), NAIVE, LIMITS, apply),
         acts,
-        control: Control::new(host, sensors, recipe(NAIVE), limits, apply),
+        guests,
+        recipe: NAIVE.into(),
+        limits: LIMITS,
         now: 100.0,
         saved: vec![],
         full: false,
