@@ -145,10 +145,11 @@ def counted(arm64: Arm64) -> int:
 def off(rows: pl.DataFrame, expected: int) -> float:
     """How far a recording's number of instructions is off, in units of its longest row.
 
-    Rows of 1 ms are 2 % of the work. What it executes after its last row is in no row, and its
-    first row includes the time from fork to exec. The kernel's work for rows is not included.
+    Rows of 1 ms are 2 % of the work. What it executes after its last row is in no row. The kernel's
+    work for rows is not included, nor that for the first, which has the time from fork to exec.
     """
-    found = rows["hw.instructions"].sum() - rows.height * KERNEL_PER_ROW
+    start = rows["hw.instructions.kernel"][0]
+    found = rows["hw.instructions"].sum() - start - (rows.height - 1) * KERNEL_PER_ROW
     return float((found - expected) / rows["hw.instructions"].max())
 
 
