@@ -26,6 +26,7 @@ ROUNDS = 4
 SECONDS = 4.0
 """Together with `ROUNDS` below 20 s for each environment."""
 TIMEOUT_S = 180.0
+"""Beside the time that is asked for; the agent ends at most 80 s after it."""
 ANSWER_BYTES = 4 << 20
 
 
@@ -151,7 +152,7 @@ class PricesCampaign(StagedCampaign[PricesRequest, PricesRecord, int]):
     def _command(self, own: ComparedVariant) -> Command:
         only = ("--only", ",".join(self.request.only)) if self.request.only else ()
         line = (own.environment.agent_inside(), "prices", "--seconds", str(self.request.seconds))
-        return Command((*line, *only), timeout_s=TIMEOUT_S)
+        return Command((*line, *only), timeout_s=self.request.seconds + TIMEOUT_S)
 
     def _priced(self, own: ComparedVariant) -> PricedEnvironment:
         seen = self._seen[own.label]

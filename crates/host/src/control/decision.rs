@@ -4,18 +4,22 @@
 //! only tried does not stay without its policy. A policy that was not obeyed is reset: its
 //! conclusions rest on a mode that never came.
 
+mod trial;
+
 use vtax_model::policy::Reading;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::terminal::Error;
 
 use crate::control::drive::Driver;
 use crate::control::gain::gain;
-use crate::control::guard::{Limits, Refusal, Trial};
+use crate::control::guard::Limits;
 use crate::control::host::Host;
 use crate::control::line::{Decision, Line};
 use crate::control::policy_file::Recipe;
 use crate::control::sensors::{Quantity, Sensors, Step};
 use crate::control::state::State;
+
+use trial::Verdict;
 
 /// Below this many instructions per second guests are idle: their rates say nothing.
 const IDLE: f64 = 1e6;
@@ -31,16 +35,6 @@ pub type Save<'a> = &'a mut dyn FnMut(&State) -> Result<(), Error>;
 
 /// Why the mode stays.
 type Held = String;
-
-/// What becomes of a mode that is tried.
-enum Verdict {
-    /// It is not known yet, for this reason.
-    Open(String),
-    /// The policy keeps the mode.
-    Kept,
-    /// The host returns, for this reason.
-    Back(String),
-}
 
 #[derive(Debug)]
 pub struct Control<H> {
@@ -148,29 +142,6 @@ impl<H: Host> Control<H> {
         line
     }
 
-    /// The controller ends: return from a trial. `None`: nothing is being tried, or this one only
-    /// looks.
-    pub fn leave(&mut self, now_s: f64, time: f64, save: Save<'_>) -> Option<Line> {
-        let trial = self.state.guard.trial.filter(|_| self.apply)?;
-        let mut line = Line::new(time, self.recipe.name());
-        line.mode = self.host.mode().ok();
-        if line.mode == Some(trial.home) {
-            self.state.guard.trial = None;
-            self.keep(save);
-            return None;
-        }
-        let why = "the controller ends".to_owned();
-        if let Err(held) = self.go_back(trial, why, now_s, &mut line, &mut *save) {
-            line.reason = format!(
-                "{held}; run `vtax paging switch --to {}`",
-                trial.home.name()
-            );
-        }
-        self.keep(save);
-        line.events.splice(0..0, self.events.drain(..));
-        Some(line)
-    }
-
     /// Save the state, if it has changed.
     fn keep(&mut self, save: Save<'_>) {
         if self.saved.as_ref() != Some(&self.state) {
@@ -256,61 +227,6 @@ impl<H: Host> Control<H> {
         format!("policy {} ({state})", self.recipe.name())
     }
 
-    /// Go on with a trial, keep the mode, or return.
-    fn verdict(&mut self, trial: Trial, mode: PagingMode, step: &Step, now_s: f64) -> Verdict {
-        if self.driver.is_none() {
-            return Verdict::Back("the policy that tried it is gone".into());
-        }
-        let wanted = self.wanted(mode, step);
-        let reason = match (wanted, self.driver.as_ref().map(Driver::is_trying)) {
-            (Ok(wanted), _) if wanted != mode => {
-                return Verdict::Back(format!("{} wants {}", self.said(), wanted.name()));
-            }
-            (Ok(_), Some(false)) => return Verdict::Kept,
-            (Ok(_), _) => self.said(),
-            (Err(reason), _) => reason,
-        };
-        if now_s >= trial.until_s {
-            // Its conclusions would rest on a mode that was left.
-            self.driver = None;
-            return Verdict::Back(format!("the trial ended without a verdict: {reason}"));
-        }
-        Verdict::Open(reason)
-    }
-
-    /// Fails with the reason why the host does not return now.
-    fn may_go_back(&self, now_s: f64) -> Result<(), Held> {
-        if !self.apply {
-            return Err("this one only looks".into());
-        }
-        match self.state.guard.return_waits(now_s) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Wait(reason) | Refusal::No(reason)) => Err(reason),
-        }
-    }
-
-    /// Return to the mode before a trial, whatever the limits say.
-    fn go_back(
-        &mut self,
-        trial: Trial,
-        why: String,
-        now_s: f64,
-        line: &mut Line,
-        save: Save<'_>,
-    ) -> Result<(), Held> {
-        let home = trial.home;
-        let wish = format!("back to {}: {why}", home.name());
-        self.state.switching = Some(home);
-        self.keep(save);
-        self.switch(home, now_s, line)
-            .map_err(|reason| format!("{wish}; {reason}"))?;
-        self.state.guard.trial = None;
-        line.decision = Decision::Switch;
-        line.to = Some(home);
-        line.reason = wish;
-        Ok(())
-    }
-
     /// Take note of the mode: somebody else may have changed it.
     fn notice(&mut self, mode: PagingMode, now_s: f64) {
         if self.state.mode.is_some_and(|before| before != mode) {
@@ -369,11 +285,7 @@ impl<H: Host> Control<H> {
         line: &mut Line,
         save: Save<'_>,
     ) -> Result<(), Held> {
-        if let Err(Refusal::Wait(reason) | Refusal::No(reason)) =
-            self.state.guard.waits(now_s, &self.limits)
-        {
-            return Err(reason);
-        }
+        self.state.guard.waits(now_s, &self.limits)?;
         if let Err(reason) = self.host.look(to) {
             return Err(self.refused(now_s, format!("the host cannot be switched: {reason}")));
         }
@@ -415,16 +327,14 @@ impl<H: Host> Control<H> {
                 }
             }
         }
-        match self.state.guard.within_budget(&self.limits) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Wait(reason) | Refusal::No(reason)) => {
-                self.state.guard.refused(now_s, &self.limits, &reason);
-                // A rehearsal says how things were.
-                self.state.guard.rehearsed_ms = None;
-                self.driver = None;
-                Err(reason)
-            }
+        let allowed = self.state.guard.within_budget(&self.limits);
+        if let Err(reason) = &allowed {
+            self.state.guard.refused(now_s, &self.limits, reason);
+            // A rehearsal says how things were.
+            self.state.guard.rehearsed_ms = None;
+            self.driver = None;
         }
+        allowed
     }
 
     /// Switch the host now; the state says so already.

@@ -59,15 +59,6 @@ pub struct Guard {
     pub trial: Option<Trial>,
 }
 
-/// Why the host may not be switched now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// A switch will be possible later, without any change.
-    Wait(String),
-    /// A switch is not possible as things are.
-    No(String),
-}
-
 impl Guard {
     /// The expected pause in milliseconds, and where the number comes from; `None`: nobody knows.
     pub fn expected_pause(&self) -> Option<(f64, &'static str)> {
@@ -79,7 +70,7 @@ impl Guard {
     /// Is it too early for a switch?
     ///
     /// Fails with the reason. A wait that other limits caused is over.
-    pub fn waits(&mut self, now_s: f64, limits: &Limits) -> Result<(), Refusal> {
+    pub fn waits(&mut self, now_s: f64, limits: &Limits) -> Result<(), String> {
         if self.refused_by.is_some_and(|earlier| earlier != *limits) {
             self.forget_failures();
         }
@@ -88,45 +79,41 @@ impl Guard {
             let left = left(changed + limits.min_dwell_s);
             if left > 0.0 {
                 let dwell = limits.min_dwell_s;
-                return Err(Refusal::Wait(format!(
+                return Err(format!(
                     "modes last {dwell} s at least (--min-dwell), {left:.0} s more"
-                )));
+                ));
             }
         }
-        self.retries(now_s)
+        self.return_waits(now_s)
     }
 
     /// Is it too early to return from a trial? Only a return that failed makes it so.
-    pub fn return_waits(&self, now_s: f64) -> Result<(), Refusal> {
-        self.retries(now_s)
-    }
-
-    fn retries(&self, now_s: f64) -> Result<(), Refusal> {
+    ///
+    /// Fails with the reason.
+    pub fn return_waits(&self, now_s: f64) -> Result<(), String> {
         let Some(retry) = self.retry_s.filter(|retry| *retry > now_s) else {
             return Ok(());
         };
-        Err(Refusal::Wait(format!(
+        Err(format!(
             "{} ({} in a row, the next attempt in {:.0} s)",
             self.why.as_deref().unwrap_or("the last attempt failed"),
             self.failures,
             retry - now_s
-        )))
+        ))
     }
 
     /// Is the expected pause within the budget? Each of a trial's two pauses has all of it.
     ///
     /// Fails with the reason, also where nobody knows the pause.
-    pub fn within_budget(&self, limits: &Limits) -> Result<(), Refusal> {
+    pub fn within_budget(&self, limits: &Limits) -> Result<(), String> {
         let Some((pause, source)) = self.expected_pause() else {
-            return Err(Refusal::No(
-                "nobody knows how long guests would pause".into(),
-            ));
+            return Err("nobody knows how long guests would pause".into());
         };
         if pause > limits.max_pause_ms {
-            return Err(Refusal::No(format!(
+            return Err(format!(
                 "guests would pause {pause:.0} ms ({source}), longer than --max-pause {:.0} ms",
                 limits.max_pause_ms
-            )));
+            ));
         }
         Ok(())
     }
@@ -207,11 +194,12 @@ mod tests {
         min_dwell_s: 60.0,
     };
 
-    fn waits(result: Result<(), Refusal>) -> bool {
-        matches!(result, Err(Refusal::Wait(_)))
+    /// Is it refused for a wait, and not for the budget?
+    fn waits(result: Result<(), String>) -> bool {
+        result.is_err_and(|reason| reason.contains(" s more") || reason.contains("in a row"))
     }
 
-    fn may(guard: &mut Guard, now_s: f64) -> Result<(), Refusal> {
+    fn may(guard: &mut Guard, now_s: f64) -> Result<(), String> {
         guard.waits(now_s, &LIMITS)?;
         guard.within_budget(&LIMITS)
     }
@@ -236,11 +224,11 @@ mod tests {
     #[test]
     fn a_pause_that_nobody_knows_is_not_assumed() {
         let refused = may(&mut Guard::default(), 5.0);
-        assert!(matches!(refused, Err(Refusal::No(reason)) if reason.contains("nobody knows")));
+        assert!(matches!(refused, Err(reason) if reason.contains("nobody knows")));
         let mut long = rehearsed();
         long.rehearsed_ms = Some(300.0);
         let refused = may(&mut long, 5.0);
-        assert!(matches!(refused, Err(Refusal::No(reason)) if reason.contains("rehearsal")));
+        assert!(matches!(refused, Err(reason) if reason.contains("rehearsal")));
     }
 
     #[test]
@@ -279,7 +267,7 @@ mod tests {
     fn a_measured_pause_beyond_the_budget_ends_it() {
         let mut guard = Guard::default();
         guard.switched(0.0, Some(450.0));
-        let Err(Refusal::No(reason)) = may(&mut guard, 100.0) else {
+        let Err(reason) = may(&mut guard, 100.0) else {
             panic!("it may switch")
         };
         assert!(
