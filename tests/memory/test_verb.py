@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,19 @@ def ends(environment: dict[str, Any]) -> list[str]:
     return [point["end"] for point in environment["points"]]
 
 
+@pytest.fixture
+def first_in_line() -> Iterator[None]:
+    """What this process starts runs before the tests beside it: on two CPUs these make some runs
+    half as fast as others, and in so much noise a fall may rightly count as none."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    yield
+    os.setpriority(os.PRIO_PROCESS, 0, usual)
+
+
 @pytest.mark.slow
 @needs_root
-@pytest.mark.usefixtures("swap_alone")
+@pytest.mark.usefixtures("swap_alone", "first_in_line")
 def test_native_with_and_without_swap(tmp_path: Path) -> None:
     """Three matrices of 1200² doubles take 33 MiB, of 2200² doubles 111: the limit of 96 is
     between.
@@ -105,7 +115,8 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     assert ends(seen[killed]) == ["ok", "ok", "oom"]
     assert ends(seen[swapping]) == ["ok"] * 3
     for spec in (killed, swapping):
-        assert seen[spec]["cliff"] == {"size": 1200, "low": 1200, "high": 2200}, spec
+        expected = {"size": 1200, "low": 1200, "high": 2200}
+        assert seen[spec]["cliff"] == expected, (spec, seen[spec]["points"])
         assert 24 * 1200**2 < seen[spec]["user_bytes"] < 24 * 1200**2 + 24 * MIB
         assert [point["swap_bytes"] for point in seen[spec]["points"][:2]] == [0, 0]
         assert seen[spec]["kernel_bytes"]["slab"] > MIB

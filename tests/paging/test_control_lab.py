@@ -7,7 +7,9 @@ the mode, the switches and their pauses are KVM's.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,6 +25,9 @@ from vtax.environments.lab.host import EmulatedHost
 pytestmark = pytest.mark.slow
 
 PROGRAM = "/bin/vtax-host paging"
+TRACEPOINT = "/sys/kernel/debug/tracing/events/kvm/kvm_exit"
+LOADS, LOADS_ONLY = "hist:keys=exit_reason", "exit_reason == 0x13"
+"""A histogram of the kernel's (trace/histogram.rst) of the exits for loads of CR3."""
 STATE = "/run/vtax/control"
 LINES, LOG, POLICY, TRIES, PAGE, PAGES = (
     f"/run/control.{name}" for name in ("jsonl", "log", "toml", "tries.toml", "page", "pages")
@@ -134,13 +139,24 @@ def test_a_dry_run_reads_the_exits_and_says_what_is_missing(shared: SharedLab) -
     with shared.use() as machine:
         load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
         machine.host.switch("shadow")
+        shell(machine.host, f"echo '{LOADS} if {LOADS_ONLY}' >{TRACEPOINT}/trigger")
         done = machine.host.run([*PROGRAM.split(), "control", "--for", "4s", "--json"])
+        histogram = shell(machine.host, f"cat {TRACEPOINT}/hist")
+        shell(machine.host, f"echo '!{LOADS} if {LOADS_ONLY}' >{TRACEPOINT}/trigger")
         assert done.outcome.exit_code == 0, done.stderr
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert {line["mode"] for line in lines} == {"shadow"}
         assert {line["decision"] for line in lines} == {"hold"}
         # Under shadow paging, each first touch of a page is an exit that paging causes.
         assert any(line["rates"].get("paging_exits", 0) > 100 for line in lines), lines
+        # A guest that changes between programs loads CR3 each time, and each load is an exit.
+        # The kernel's own histogram was on for longer than the windows.
+        counted = sum(
+            line["rates"]["cr3_exits"] * (line["time"] - before["time"])
+            for before, line in itertools.pairwise(lines)
+        )
+        (hits,) = re.findall(r"Hits: (\d+)", histogram)
+        assert 0.3 * int(hits) < counted < 1.05 * int(hits), (histogram, lines)
         assert lines[-1]["rates"]["guests"] == 1
         assert "sensor perf lost" in lines[-1]["reason"]
         # The controller touched nothing.

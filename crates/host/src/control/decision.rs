@@ -410,7 +410,8 @@ fn usable(step: &Step) -> Result<(), Held> {
 fn reading(mode: PagingMode, step: &Step) -> Reading {
     let count = |quantity| step.counts.get(quantity);
     let exits = match mode {
-        PagingMode::Shadow => count(Quantity::PagingExits),
+        PagingMode::Shadow => count(Quantity::PagingExits)
+            .map(|exits| exits + count(Quantity::Cr3Exits).unwrap_or(0.0)),
         // In nested paging KVM counts missing host frames as paging exits; both modes have those.
         PagingMode::Nested => None,
     };

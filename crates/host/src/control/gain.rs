@@ -47,11 +47,16 @@ fn exits(step: &Step, costs: &Costs, machine: &str) -> Option<(f64, String)> {
     if let Some(counted) = step.counts.get(Quantity::VmmCycles) {
         return Some((counted, step.name(Quantity::VmmCycles)));
     }
+    let paging = step.counts.get(Quantity::PagingExits)?;
     let each = f64::from(costs.exit) + f64::from(costs.shadow_fill);
-    let exits = step.counts.get(Quantity::PagingExits)?;
-    let name = step.name(Quantity::PagingExits);
-    let source = format!("{name} x {each} cycles as on {machine} (model)");
-    Some((exits * each, source))
+    let mut source = format!("{} x {each}", step.name(Quantity::PagingExits));
+    let mut saved = paging * each;
+    if let Some(loads) = step.counts.get(Quantity::Cr3Exits) {
+        let each = f64::from(costs.exit) + f64::from(costs.load_cr3);
+        source = format!("{source} + {} x {each}", step.name(Quantity::Cr3Exits));
+        saved += loads * each;
+    }
+    Some((saved, format!("{source} cycles as on {machine} (model)")))
 }
 
 /// Cycles of walks that the host's tables cost, and their source.
@@ -87,7 +92,7 @@ mod tests {
 
     fn of(mode: PagingMode, counts: &[(Quantity, f64)]) -> Option<Gain> {
         let mut costs = presets::by_name("zen4").unwrap().costs;
-        (costs.exit, costs.shadow_fill) = (1000, 1500);
+        (costs.exit, costs.shadow_fill, costs.load_cr3) = (1000, 1500, 250);
         gain(mode, &step(counts), &costs, "zen4")
     }
 
@@ -98,6 +103,11 @@ mod tests {
         assert!((found.percent - 10.0).abs() < 1e-9);
         let source = "estimated, at most: paging_exits x 2500 cycles as on zen4 (model)";
         assert_eq!(found.source, source);
+        let loads = [&counts[..], &[(Quantity::Cr3Exits, 80.0)]].concat();
+        let found = of(PagingMode::Shadow, &loads).unwrap();
+        assert!((found.percent - 20.0).abs() < 1e-9);
+        let source = "paging_exits x 2500 + cr3_exits x 1250 cycles as on zen4 (model)";
+        assert!(found.source.ends_with(source), "{}", found.source);
         let counts = [(Quantity::Cycles, 1e6), (Quantity::WalkCycles, 3e5)];
         let found = of(PagingMode::Nested, &counts).unwrap();
         assert!((found.percent - 25.0).abs() < 1e-9);

@@ -14,7 +14,7 @@ pub struct Line {
     pub time: f64,
     /// The mode of the host at its end; `None`: unknown.
     pub mode: Option<PagingMode>,
-    /// Per second, all guests together: `exits`, `paging_exits`, `instructions`, `cycles`,
+    /// Per second, all guests together: `exits`, `paging_exits`, `cr3_exits`, `instructions`, `cycles`,
     /// `tlb_misses`, `walk_cycles`, `vmm_cycles`, as far as they are counted. A name that begins
     /// with `model.` was counted by a model, not by hardware. `guests` is the number of guests.
     pub rates: BTreeMap<String, f64>,
@@ -100,6 +100,7 @@ impl fmt::Display for Line {
             match name.as_str() {
                 "guests" => write!(formatter, "; guests: {rate}")?,
                 "paging_exits" => write!(formatter, "; {} paging exits/s", short(*rate))?,
+                "cr3_exits" => write!(formatter, "; {} loads of CR3/s", short(*rate))?,
                 "exits" => write!(formatter, "; {} exits/s", short(*rate))?,
                 _ => {}
             }

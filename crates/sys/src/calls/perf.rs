@@ -1,5 +1,6 @@
 //! Perf events.
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -89,6 +90,17 @@ pub fn perf_event_enable(event: BorrowedFd<'_>, enable: bool) -> Result<(), Errn
             perf_event_open_sys::ioctls::DISABLE(fd, 0)
         }
     };
+    Errno::result(result).map(drop)
+}
+
+/// Have a tracepoint's event count only what a filter lets through (kernel: trace/events.rst, "Event
+/// filtering").
+///
+/// Fails with the errno of the system call: EINVAL where the filter names an unknown field.
+pub fn perf_event_filter(event: BorrowedFd<'_>, filter: &CStr) -> Result<(), Errno> {
+    let text = filter.as_ptr().cast_mut();
+    // SAFETY: the kernel copies a live string that ends with NUL, and writes nothing.
+    let result = unsafe { perf_event_open_sys::ioctls::SET_FILTER(event.as_raw_fd(), text) };
     Errno::result(result).map(drop)
 }
 

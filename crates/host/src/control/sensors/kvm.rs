@@ -14,7 +14,7 @@ use super::{CountedSource, Quantity, Sensor, Values};
 
 const FOLDER: &str = "/sys/kernel/debug/kvm";
 /// What counts as a paging exit (kernel: arch/x86/kvm): a page fault that KVM intercepts, and
-/// INVLPG. Exits for CR3 have no counter.
+/// INVLPG. Exits for CR3 have no counter: `cr3` has them.
 const PAGING: [&str; 2] = ["pf_taken", "invlpg"];
 
 /// KVM's counters in a tree.

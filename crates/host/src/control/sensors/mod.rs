@@ -1,5 +1,6 @@
 //! The quantities that are counted, the sensors that count them, and how they are added up.
 
+pub mod cr3;
 pub mod kvm;
 pub mod page;
 pub mod perf;
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 
 use vtax_sys::tree::Tree;
 
-pub use tally::{Fault, Tally};
+pub use tally::{Fault, FaultKind, Tally};
 
 /// Quantities for policies and people; each is cumulative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,20 +25,23 @@ pub enum Quantity {
     WalkCycles,
     /// Cycles of the VMM for paging exits.
     VmmCycles,
-    /// Exits for paging.
+    /// Exits for paging, without those for CR3.
     PagingExits,
+    /// Exits for loads of CR3.
+    Cr3Exits,
     Exits,
 }
 
 impl Quantity {
     /// All quantities, in the order of tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Instructions,
         Self::Cycles,
         Self::TlbMisses,
         Self::WalkCycles,
         Self::VmmCycles,
         Self::PagingExits,
+        Self::Cr3Exits,
         Self::Exits,
     ];
 
@@ -50,6 +54,7 @@ impl Quantity {
             Self::WalkCycles => "walk_cycles",
             Self::VmmCycles => "vmm_cycles",
             Self::PagingExits => "paging_exits",
+            Self::Cr3Exits => "cr3_exits",
             Self::Exits => "exits",
         }
     }
@@ -111,6 +116,11 @@ pub trait Sensor {
         false
     }
 
+    /// Must a policy wait while this sensor has no counts?
+    fn is_needed(&self) -> bool {
+        true
+    }
+
     /// The current counts of all its sources.
     ///
     /// Fails with the reason when they cannot be read: the sensor is then lost until it can be read
@@ -131,7 +141,7 @@ pub struct Step {
     pub modelled: Vec<Quantity>,
     /// The number of KVM guests.
     pub guests: usize,
-    /// Sensors whose counts must not be used.
+    /// Sensors that a policy needs, and whose counts must not be used.
     pub faults: Vec<Fault>,
     /// Other events worth reporting.
     pub events: Vec<String>,
@@ -160,6 +170,8 @@ pub struct Sensors {
     all: Vec<(Box<dyn Sensor>, Tally)>,
     last_s: Option<f64>,
     guests: Option<BTreeSet<String>>,
+    /// What sensors that are not needed lack, as far as it was said.
+    said: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Sensors {
@@ -176,12 +188,16 @@ impl Sensors {
             all: sensors.into_iter().map(with_tally).collect(),
             last_s: None,
             guests: None,
+            said: BTreeSet::new(),
         }
     }
 
-    /// The sensors of a machine: KVM's counters, and either pages of counters or perf.
+    /// The sensors of a machine: KVM's counters, its loads of CR3, and either pages of counters or perf.
     pub fn of(tree: &Tree, pages: &[std::path::PathBuf], events: Option<perf::Events>) -> Self {
-        let mut sensors: Vec<Box<dyn Sensor>> = vec![Box::new(kvm::Kvm::new(tree.clone()))];
+        let mut sensors: Vec<Box<dyn Sensor>> = vec![
+            Box::new(kvm::Kvm::new(tree.clone())),
+            Box::new(cr3::Cr3::new(tree.clone())),
+        ];
         for page in pages {
             sensors.push(Box::new(page::Page::new(page.clone())));
         }
@@ -216,7 +232,13 @@ impl Sensors {
             };
             match read {
                 Ok(counts) => add(&mut step, &counts, model),
-                Err(fault) => step.faults.push(fault.of(sensor.name())),
+                Err(fault) if sensor.is_needed() => step.faults.push(fault.of(sensor.name())),
+                Err(fault) => {
+                    let fault = fault.of(sensor.name());
+                    if fault.kind != FaultKind::First && self.said.insert(fault.to_string()) {
+                        step.events.push(format!("decided without it: {fault}"));
+                    }
+                }
             }
         }
         step

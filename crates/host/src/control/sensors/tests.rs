@@ -168,6 +168,32 @@ fn kvms_sums_are_read_and_a_window_in_which_guests_change_is_not_counted() {
 }
 
 #[test]
+fn what_a_policy_can_do_without_is_missed_once() {
+    let root = tempfile::tempdir().unwrap();
+    let module = root.path().join("sys/module/kvm_amd/parameters");
+    fs::create_dir_all(&module).unwrap();
+    fs::write(module.join("npt"), "N\n").unwrap();
+    let cpus = root.path().join("sys/devices/system/cpu");
+    fs::create_dir_all(&cpus).unwrap();
+    fs::write(cpus.join("online"), "0-1\n").unwrap();
+    let mut sensors = Sensors::of(&Tree::at(root.path()), &[], None);
+    let steps: Vec<Step> = (0_u32..4)
+        .map(|at| {
+            host(root.path(), &["88-11"], 100, 40, 2);
+            sensors.step(at.into())
+        })
+        .collect();
+    let said: Vec<usize> = steps.iter().map(|step| step.events.len()).collect();
+    assert_eq!(said, [1, 0, 0, 0]);
+    let event = &steps[0].events[0];
+    assert!(
+        event.starts_with("decided without it: sensor cr3 lost: "),
+        "{event}"
+    );
+    assert!(steps[1..].iter().all(|step| step.faults.is_empty()));
+}
+
+#[test]
 fn a_page_of_a_model_is_named_so() {
     let root = tempfile::tempdir().unwrap();
     host(root.path(), &["88-11"], 100, 40, 2);
