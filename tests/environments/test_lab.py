@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from vtax.core.errors import MisuseError, VtaxError
-from vtax.environments import build, sandbox
+from vtax.environments import build, packages, sandbox, unpacked_qemu
 from vtax.environments import kvm_counters as counters
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.channel import Channel
@@ -35,12 +35,14 @@ from vtax.environments.lab import (
     guest_initramfs,
     host_initramfs,
     nested,
+    program,
     snapshot,
 )
 from vtax.environments.lab.emulator import Descriptors, Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.environments.lab.qmp import Qmp, QmpError
 from vtax.environments.lab.snapshot import Name, Store
+from vtax.environments.unpacked_qemu import QemuProgram
 
 MIB = 1 << 20
 
@@ -91,6 +93,63 @@ def test_the_description_says_what_it_is() -> None:
     assert "under KVM (shadow paging) on an emulated AMD host (QEMU TCG), Linux 6.1.0" in said
 
 
+# --- which QEMU -----------------------------------------------------------------------------
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.text("ab0123456789.()~+ ", max_size=20))
+def test_the_error_is_in_qemu_from_9_1(major: int, minor: int, rest: str) -> None:
+    said = unpacked_qemu.version(f"QEMU emulator version {major}.{minor} {rest}")
+    assert said is not None and said.startswith(f"{major}.{minor}")
+    assert program.is_wrong(f"{major}.{minor}") == ((major, minor) >= (9, 1))
+
+
+@pytest.mark.parametrize(
+    ("own", "can_fetch", "version", "obstacle"),
+    [
+        ("7.2.22", False, "7.2.22", None),
+        ("8.2.0", True, "8.2.0", None),
+        ("10.0.13", True, "7.2.99", None),
+        (
+            "10.0.13", False, "10.0.13",
+            "QEMU 10.0.13 cannot run a guest under shadow paging, and there is no apt-get",
+        ),
+    ],
+)  # fmt: skip
+def test_debian_12s_is_fetched_where_the_machines_own_has_the_error(
+    own: str,
+    can_fetch: bool,
+    version: str,
+    obstacle: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetched(shelf: packages.Shelf) -> QemuProgram:
+        assert shelf == packages.DEBIAN_12
+        if not can_fetch:
+            raise VtaxError("there is no apt-get")
+        return QemuProgram(Path("/tree/usr/bin/qemu-system-x86_64"), "7.2.99", Path("/tree"))
+
+    installed = QemuProgram(Path("/usr/bin/qemu-system-x86_64"), own)
+    monkeypatch.setattr(unpacked_qemu, "installed", lambda: installed)
+    monkeypatch.setattr(unpacked_qemu, "fetched", fetched)
+    monkeypatch.setattr(program, "_of_debian_12", program._of_debian_12.__wrapped__)
+    assert program.find().version == version
+    assert program.shadow_obstacle() == obstacle
+
+
+def test_an_unpacked_one_is_let_into_the_box_with_its_libraries(tmp_path: Path) -> None:
+    inside = Path("/run/vtax/qemu")
+    machine = dataclasses.replace(
+        MACHINE, qemu=QemuProgram(tmp_path / "usr/bin/qemu", "7.2", tmp_path).boxed()
+    )
+    line = emulator.command(machine, Path("/runs/work"), [0], FDS)
+    at = line.index(str(inside / "usr/bin/qemu-system-x86_64"))
+    assert line[at + 1 : at + 3] == ["-L", str(inside / "usr/share/qemu")]
+    box = line[:at]
+    bound = [box[n : n + 3] for n, word in enumerate(box) if word == "--ro-bind"]
+    assert ["--ro-bind", str(tmp_path), str(inside)] in bound
+    assert f"{inside}/usr/lib/x86_64-linux-gnu:{inside}/lib/x86_64-linux-gnu" in box
+
+
 # --- command lines --------------------------------------------------------------------------
 
 MACHINE = Emulated(
@@ -101,6 +160,7 @@ MACHINE = Emulated(
     kernel=Path("/cache/kernel"),
     modules=("/modules/kvm.ko", "/modules/kvm_amd.ko?npt=0"),
     view=View({Path("/usr"): True, Path("/usr/share"): False}),
+    qemu=QemuProgram(Path("/usr/bin/qemu-system-x86_64"), "7.2").boxed(),
 )
 FDS = Descriptors(host=10, monitor=11, guests=(12, 13), initramfs=14)
 
@@ -109,9 +169,6 @@ FDS = Descriptors(host=10, monitor=11, guests=(12, 13), initramfs=14)
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same paths on every machine."""
     monkeypatch.setattr(sandbox, "bubblewrap", lambda: Path("/usr/bin/bwrap"))
-    monkeypatch.setattr(
-        emulator.qemu_program, "program", lambda: Path("/usr/bin/qemu-system-x86_64")
-    )
 
 
 @pytest.mark.usefixtures("programs")

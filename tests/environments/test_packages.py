@@ -9,7 +9,7 @@ import pytest
 
 from vtax.core.errors import VtaxError
 from vtax.environments import packages
-from vtax.environments.packages import ARM64, BACKPORTS, Apt
+from vtax.environments.packages import ARM64, BACKPORTS, DEBIAN_12, Apt
 
 SOURCES = """\
 # Debian
@@ -24,6 +24,13 @@ URIs: http://updates.invalid/all
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+"""
+STATUS = """\
+Package: qemu-system-x86
+Status: installed
+
+Package: libc6
+Status: installed
 """
 PLAN = """\
 NOTE: This is only a simulation!
@@ -47,6 +54,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d/debian.sources").write_text(SOURCES)
     monkeypatch.setattr(packages, "_SOURCES", tmp_path)
+    monkeypatch.setattr(packages, "_INSTALLED", tmp_path / "installed")
+    (tmp_path / "installed").write_text(STATUS)
     monkeypatch.setattr(packages, "_debian_release", lambda *_: "bookworm")
     monkeypatch.setattr(packages, "obstacle", lambda *_: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -71,9 +80,28 @@ def test_the_suite_of_the_backports_is_beside_the_releases_own(
     assert len(lines) == 4
     assert asked == [["apt-get", "-q", "update"]]
     # What the machine has is not fetched again, so its own list of packages counts.
-    configuration = (tmp_path / "cache/vtax/backports/apt/apt.conf").read_text()
-    assert 'status "/var/lib/dpkg/status"' in configuration
+    folder = tmp_path / "cache/vtax/backports/apt"
+    assert (folder / "status").read_text() == STATUS
+    configuration = (folder / "apt.conf").read_text()
+    assert f'status "{folder}/status"' in configuration
     assert "arm64" not in configuration
+
+
+def test_an_older_release_comes_beside_without_the_newer_programs(
+    asked: list[Sequence[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "_debian_release", lambda *_: "trixie")
+    sources = tmp_path / "sources.list.d/debian.sources"
+    sources.write_text(SOURCES.replace("bookworm", "trixie"))
+    Apt.prepare(DEBIAN_12).needs(("qemu-system-x86",))
+    folder = tmp_path / "cache/vtax/debian-12/apt"
+    lines = (folder / "sources.list").read_text().splitlines()
+    assert [line.split()[2:4] for line in lines if "bookworm" in line] == [
+        ["http://packages.invalid/all", "bookworm"]
+    ]
+    assert (folder / "status").read_text() == "Package: libc6\nStatus: installed\n"
+    # What 7.2 needs, not what the machine's own version does.
+    assert all("APT::Default-Release=bookworm" in argv for argv in asked[1:])
 
 
 def test_only_what_a_package_needs_and_the_machine_lacks_is_fetched(
@@ -82,7 +110,7 @@ def test_only_what_a_package_needs_and_the_machine_lacks_is_fetched(
     wanted = Apt.prepare(BACKPORTS).needs(("qemu-system-x86",))
     assert wanted == ["qemu-system-x86=1:10.0.2+ds-2~bpo12+1", "libfresh1=1.4-2~bpo12+1"]
     assert asked[-1][:2] == ["apt-get", "-s"], "a simulation: nothing is installed"
-    assert "bookworm-backports" in asked[-1]
+    assert "APT::Default-Release=bookworm-backports" in asked[-1]
 
 
 def test_another_architecture_has_a_package_list_of_its_own(

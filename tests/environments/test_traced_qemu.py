@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from vtax.core.errors import MisuseError
-from vtax.environments import packages, traced_qemu
+from vtax.environments import packages, traced_qemu, unpacked_qemu
 from vtax.environments.base import allowed_cpus
-from vtax.environments.traced_qemu import PluginQemu, Recording
+from vtax.environments.traced_qemu import Recording
+from vtax.environments.unpacked_qemu import QemuProgram
 
 PLUGIN_ERROR = "Could not load plugin /nonexistent.so: no such file"
 
@@ -52,9 +53,9 @@ def test_the_machines_own_is_used_where_it_can_load_the_plugin(
     own: bool,
 ) -> None:
     path = program(tmp_path / "bin", version, error)
-    monkeypatch.setattr(traced_qemu.shutil, "which", lambda _: str(path))
-    expected = PluginQemu(path, version, None)
-    other = PluginQemu(unpacked / "usr/bin/qemu-system-x86_64", "10.0.2", unpacked)
+    monkeypatch.setattr(unpacked_qemu.shutil, "which", lambda _: str(path))
+    expected = QemuProgram(path, version, None)
+    other = QemuProgram(unpacked / "usr/bin/qemu-system-x86_64", "10.0.2", unpacked)
     assert traced_qemu.find() == (expected if own else other)
 
 
@@ -64,7 +65,7 @@ def test_the_plugin_and_the_unpacked_tree_are_let_into_the_box(
     plugin = tmp_path / traced_qemu.PLUGIN
     monkeypatch.setattr(traced_qemu.binaries, "find", lambda _: plugin)
     tree, out, totals = (tmp_path / name for name in ("tree", "out", "totals"))
-    qemu = PluginQemu(tree / "usr/bin/qemu-system-x86_64", "10.0.2", tree)
+    qemu = QemuProgram(tree / "usr/bin/qemu-system-x86_64", "10.0.2", tree)
     guest = traced_qemu.guest({"mem": "512M"})
     recording = Recording(out, totals, user_only=True, pack=False)
     emulator = traced_qemu.inside(guest, qemu, recording).emulator

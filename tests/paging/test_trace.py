@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import SOURCE, command, one_line, vtax
 from vtax.core.errors import VtaxError
-from vtax.environments import packages, traced_qemu
+from vtax.environments import packages, traced_qemu, unpacked_qemu
 from vtrace import ENTRY, FAULT, PRESENT, WRITTEN, Block, blocks
 
 ROUNDS = 30_000
@@ -73,7 +73,7 @@ def test_a_qemu_that_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     def fetch(*_: Any, **__: Any) -> Path:
         raise VtaxError("packages of the backports cannot be fetched: there is no apt-get")
 
-    monkeypatch.setattr(traced_qemu.shutil, "which", lambda _: None)
+    monkeypatch.setattr(unpacked_qemu.shutil, "which", lambda _: None)
     monkeypatch.setattr(packages, "fetch", fetch)
     with pytest.raises(VtaxError, match=r"needs QEMU 9\.2 or newer: .* no apt-get") as caught:
         traced_qemu.find()

@@ -1,8 +1,8 @@
 """Packages of Debian that this machine does not have: fetched, never installed.
 
-They are of another architecture, or of the release's backports. apt gets a configuration of its own
-in the cache, made from the machine's own sources of Debian. Neither the machine's package lists nor
-its packages change.
+They are of another architecture, of the release's backports or of an older release. apt gets a
+configuration of its own in the cache, made from the machine's own sources of Debian. Neither the
+machine's package lists nor its packages change.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class Shelf:
     """An architecture other than the machine's."""
     suffix: str | None = None
     """A suite besides the release's own, such as `backports`."""
+    release: str | None = None
+    """Another release, whose packages come with what they need of it."""
+    instead: str | None = None
+    """How the names begin of the machine's packages that do not count: an older version of them is
+    wanted."""
 
     def folder(self) -> Path:
         return cache.folder(self.name)
@@ -43,6 +48,7 @@ class Shelf:
 
 ARM64 = Shelf("arm64", "packages of arm64", architecture="arm64")
 BACKPORTS = Shelf("backports", "packages of the backports", suffix="backports")
+DEBIAN_12 = Shelf("debian-12", "packages of Debian 12", release="bookworm", instead="qemu-")
 
 
 def fetch(
@@ -104,13 +110,11 @@ class Apt:
             (folder / name).mkdir(parents=True, exist_ok=True)
         release = _debian_release()
         stanzas = _stanzas(release)
-        suite = f"{release}-{shelf.suffix}" if shelf.suffix else None
+        suite = f"{release}-{shelf.suffix}" if shelf.suffix else shelf.release
         if suite is not None:
             stanzas += _beside(stanzas, release, suite)
-            status = _INSTALLED
-        else:
-            status = folder / "status"
-            status.touch()
+        status = folder / "status"
+        status.write_text(_counted(shelf) if suite else "")
         architectures = [_own(), *([shelf.architecture] if shelf.architecture else [])]
         (folder / "sources.list").write_text(_one_line(stanzas))
         (folder / "apt.conf").write_text(
@@ -143,7 +147,7 @@ class Apt:
         Raises VtaxError when no package of the group exists.
         """
         for package in group:
-            argv = ["apt-cache", "depends", "--recurse", "--important", package]
+            argv = ["apt-cache", *self._target(), "depends", "--recurse", "--important", package]
             try:
                 listing = self.run(argv, Path("/"))
             except VtaxError:
@@ -155,16 +159,28 @@ class Apt:
                 return [name for name in names if _OF_ARM64.search(name)]
         raise VtaxError(f"this Debian has no package {' or '.join(group)}")
 
+    def _target(self) -> Sequence[str]:
+        return ("-o", f"APT::Default-Release={self._suite}") if self._suite else ()
+
     def _newer(self, package: str, needed: Collection[str]) -> Sequence[str]:
         """The packages among `needed` that the machine lacks or has too old for a package of the
         suite.
 
         apt would also bring other programs of the machine up to the new version: they are left out.
         """
-        argv = ["apt-get", "-s", "--no-install-recommends", "-t", str(self._suite)]
+        argv = ["apt-get", "-s", *self._target(), "--no-install-recommends"]
         plan = self.run([*argv, "install", package], Path("/"))
         found = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+) ", plan, re.MULTILINE)
         return [f"{name}={version}" for name, version in found if name in needed]
+
+
+def _counted(shelf: Shelf) -> str:
+    """The machine's list of packages, without those that an older version is to replace."""
+    stanzas = _INSTALLED.read_text(errors="replace").split("\n\n")
+    if not shelf.instead:
+        return "\n\n".join(stanzas)
+    left_out = f"Package: {shelf.instead}"
+    return "\n\n".join(each for each in stanzas if not each.startswith(left_out))
 
 
 _OF_ARM64 = re.compile(r"aarch64|-arm64")

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,14 +50,6 @@ def named(name: str, package: str) -> Path:
     if found := shutil.which(name):
         return Path(found)
     raise VtaxError(f"QEMU ({name}) is missing", f"apt-get install {package}")
-
-
-def program_version() -> str:
-    """The first line of `--version`."""
-    done = subprocess.run(
-        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
-    )
-    return done.stdout.partition("\n")[0]
 
 
 def export(tag: str, path: Path, options: str) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +9,10 @@ from pathlib import Path
 
 from vtax.core import binaries
 from vtax.core.errors import MisuseError, VtaxError
-from vtax.environments import packages, sandbox
+from vtax.environments import packages, sandbox, unpacked_qemu
 from vtax.environments.qemu import Qemu
-from vtax.environments.qemu_program import PROGRAM, Emulator
+from vtax.environments.unpacked_qemu import PACKAGE, QemuProgram, numbers
 
-PACKAGE = "qemu-system-x86"
 OLDEST = (9, 2)
 """The first QEMU with version 4 of the plugin interface."""
 PLUGIN = "libvtax_trace.so"
@@ -24,46 +21,32 @@ MOST_MEMORY = 2 << 30
 PARAMETERS = ("nokaslr", "no5lvl", "nopti")
 """Without these parameters, a kernel's page tables are not where the plugin looks for them."""
 _INSIDE = sandbox.WORK.parent
-_LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 Guest = Qemu
 
 
-@dataclass(frozen=True, slots=True)
-class PluginQemu:
-    """A QEMU that can load the plugin."""
-
-    program: Path
-    version: str
-    tree: Path | None
-    """The folder that it was unpacked into; None: it is installed."""
-
-
-def find() -> PluginQemu:
+def find() -> QemuProgram:
     """The machine's QEMU if it is new enough, otherwise that of the backports, fetched once.
 
     Raises VtaxError when there is neither.
     """
-    own = shutil.which(PROGRAM)
-    version = _version(Path(own)) if own else None
-    if own and version and _numbers(version) >= OLDEST and _loads_plugins(Path(own)):
-        return PluginQemu(Path(own), version, None)
+    own = unpacked_qemu.installed()
+    if own and numbers(own.version) >= OLDEST and _loads_plugins(own.program):
+        return own
+    oldest = ".".join(map(str, OLDEST))
     try:
-        tree = packages.fetch(packages.BACKPORTS, "qemu", with_needs=((PACKAGE,),))
+        found = unpacked_qemu.fetched(packages.BACKPORTS)
     except VtaxError as error:
         raise VtaxError(
-            f"tracing needs QEMU {'.'.join(map(str, OLDEST))} or newer: {error}",
-            f"install a newer {PACKAGE}",
+            f"tracing needs QEMU {oldest} or newer: {error}", f"install a newer {PACKAGE}"
         ) from None
-    program = tree / "usr/bin" / PROGRAM
-    version = _version(program, tree)
-    if version is None or _numbers(version) < OLDEST:
+    if numbers(found.version) < OLDEST:
         raise VtaxError(
-            f"the QEMU of this Debian's backports is {version or 'one that does not run'}",
-            f"install {PACKAGE} {'.'.join(map(str, OLDEST))} or newer",
+            f"the QEMU of this Debian's backports is {found.version}",
+            f"install {PACKAGE} {oldest} or newer",
         )
-    return PluginQemu(program, version, tree)
+    return found
 
 
 def guest(options: Mapping[str, str]) -> Guest:
@@ -88,55 +71,25 @@ class Recording:
     """Whether to compress the trace."""
 
 
-def inside(guest: Guest, qemu: PluginQemu, recording: Recording | None) -> Guest:
+def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Guest:
     """The guest in this QEMU, with the plugin recording; None: without the plugin."""
-    return replace(guest, emulator=_emulator(qemu, recording, guest.memory_bytes))
-
-
-def _emulator(qemu: PluginQemu, recording: Recording | None, memory_bytes: int) -> Emulator:
-    read_only, writable, options = {}, {}, []
-    variables = {}
-    program = qemu.program
-    if qemu.tree is not None:
-        tree = _INSIDE / "qemu"
-        read_only[qemu.tree] = tree
-        program = tree / "usr/bin" / PROGRAM
-        variables = _variables(tree)
-        options += ["-L", str(tree / "usr/share/qemu"), "-L", str(tree / "usr/share/seabios")]
+    emulator = replace(qemu.boxed(), parameters=PARAMETERS)
     if recording is not None:
         plugin, out, summary = (_INSIDE / name for name in (PLUGIN, "trace", "summary"))
-        read_only[binaries.find(PLUGIN)] = plugin
-        writable = {recording.trace: out, recording.summary: summary}
-        words = [f"file={plugin}", f"out={out}", f"summary={summary}", f"memory={memory_bytes}"]
-        words += [f"user={_switch(recording.user_only)}", f"pack={_switch(recording.pack)}"]
-        options += ["-plugin", ",".join(words)]
-    return Emulator(program, options, PARAMETERS, read_only, writable, variables)
+        words = [f"file={plugin}", f"out={out}", f"summary={summary}"]
+        words += [f"memory={guest.memory_bytes}", f"user={_switch(recording.user_only)}"]
+        words += [f"pack={_switch(recording.pack)}"]
+        emulator = replace(
+            emulator,
+            options=[*emulator.options, "-plugin", ",".join(words)],
+            read_only={**emulator.read_only, binaries.find(PLUGIN): plugin},
+            writable={recording.trace: out, recording.summary: summary},
+        )
+    return replace(guest, emulator=emulator)
 
 
 def _switch(on: bool) -> str:
     return "on" if on else "off"
-
-
-def _variables(tree: Path) -> dict[str, str]:
-    libraries = tree / _LIBRARIES
-    return {"LD_LIBRARY_PATH": str(libraries), "QEMU_MODULE_DIR": str(libraries / "qemu")}
-
-
-def _version(program: Path, tree: Path | None = None) -> str | None:
-    variables = _variables(tree) if tree else {}
-    try:
-        done = subprocess.run(
-            [str(program), "--version"], env={"PATH": "/usr/bin:/bin", **variables},
-            capture_output=True, text=True, timeout=20, check=False,
-        )  # fmt: skip
-    except OSError:
-        return None
-    found = re.search(r"version (\d+\.\d+\S*)", done.stdout)
-    return found[1] if found else None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _loads_plugins(program: Path) -> bool:

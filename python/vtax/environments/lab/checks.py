@@ -5,7 +5,9 @@ from __future__ import annotations
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding, State
 from vtax.core.errors import VtaxError
-from vtax.environments.lab.emulator import shadow_obstacle, svm_obstacle
+from vtax.environments import packages, unpacked_qemu
+from vtax.environments.lab import program
+from vtax.environments.lab.emulator import svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PATHS, busybox
 from vtax.environments.qemu_program import PROGRAM, QemuKernel
 
@@ -17,16 +19,14 @@ class Installed(Check):
     purpose = "environment lab"
 
     def find(self, host: Host) -> Finding:
-        program = host.which(PROGRAM)
+        qemu = host.which(PROGRAM)
         if not host.is_x86:
             return self.impossible(f"its machines are x86, and the agent is for {host.machine}")
-        if program is None:
+        if qemu is None:
             return self.missing("QEMU is not installed", host.install("qemu-system-x86", "QEMU"))
-        models, accelerators = (
-            host.run([program, option, "help"]) for option in ("-cpu", "-accel")
-        )
+        models, accelerators = (host.run([qemu, option, "help"]) for option in ("-cpu", "-accel"))
         if obstacle := svm_obstacle(models.stdout, accelerators.stdout):
-            return self.missing(f"{program} {obstacle}", host.install("qemu-system-x86", "QEMU"))
+            return self.missing(f"{qemu} {obstacle}", host.install("qemu-system-x86", "QEMU"))
         try:
             busybox([host.path(str(path)) for path in BUSYBOX_PATHS])
         except VtaxError as error:
@@ -39,9 +39,16 @@ class Installed(Check):
                 "the kernel for guests has no module kvm_amd",
                 "install the distribution's generic kernel",
             )
-        if half := shadow_obstacle(host.run([program, "--version"]).first_line):
-            return self.degraded(f"nested paging only: {half}", "use QEMU 7.2 (Debian 12)")
-        return self.ok(f"{program} emulates SVM with nested paging; 1.5 GB of memory are needed")
+        needs = "1.5 GB of memory are needed"
+        version = unpacked_qemu.version(host.run([qemu, "--version"]).stdout)
+        if version is None or not program.is_wrong(version):
+            return self.ok(f"{qemu} emulates SVM with nested paging; {needs}")
+        if why := packages.obstacle(packages.DEBIAN_12, host.path("/")):
+            half = f"nested paging only: {program.wrong(version)}, and {why}"
+            return self.degraded(half, program.REMEDY)
+        return self.ok(
+            f"Debian 12's QEMU, fetched at first use, as {qemu} lacks shadow paging; {needs}"
+        )
 
     def _kvm(self, host: Host) -> bool:
         """Whether the kernel has KVM. Where no kernel is there yet, the distribution's package will

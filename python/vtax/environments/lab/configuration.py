@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtax.environments import qemu_program
 from vtax.environments.base import PagingEnvironment
 from vtax.environments.capabilities import Capability, GuestPage, PagingMode, Switch
-from vtax.environments.lab import guest_initramfs, host_initramfs
-from vtax.environments.lab.emulator import Emulated, shadow_obstacle
+from vtax.environments.lab import guest_initramfs, host_initramfs, program
+from vtax.environments.lab.emulator import Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.workloads.base import MachineShape
 
@@ -47,7 +46,7 @@ class LabConfiguration(PagingEnvironment):
         return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
 
     def paging_obstacle(self, mode: PagingMode) -> str | None:
-        return shadow_obstacle(qemu_program.program_version()) if mode == "shadow" else None
+        return program.shadow_obstacle() if mode == "shadow" else None
 
     def asked(self) -> Mapping[str, Any]:
         """Plain values that distinguish one saved lab from another."""
@@ -89,6 +88,7 @@ class LabConfiguration(PagingEnvironment):
             kernel=parts.kernel.kernel,
             modules=modules,
             view=self.view(),
+            qemu=program.find().boxed(),
             image=image,
             image_format=_image_format(image) if image else "raw",
             ram=ram,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import subprocess
 import threading
@@ -46,6 +45,7 @@ class Emulated:
     kernel: Path
     modules: tuple[str, ...]
     view: View
+    qemu: qemu_program.Emulator
     """The host's files that its guests do not see."""
     image: Path | None = None
     """Disk image, which the emulated host sees read-only."""
@@ -74,14 +74,17 @@ class Descriptors:
 
 def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors) -> list[str]:
     """The command line, including the box."""
-    read_only = {machine.kernel: _inside("kernel")}
+    read_only = {machine.kernel: _inside("kernel"), **machine.qemu.read_only}
     if machine.image:
         read_only[machine.image] = _inside("image")
     # QEMU opens the file for writing although a private mapping never does.
     writable = {machine.ram: _inside("ram")} if machine.ram else {}
     if machine.kept:
         writable[machine.kept] = sandbox.WORK / KEPT
-    box = sandbox.Box(work, machine.view, read_only, writable, has_tree=True)
+    box = sandbox.Box(
+        work, machine.view, read_only, writable,
+        environment=machine.qemu.environment, has_tree=True,
+    )  # fmt: skip
     return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
 
 
@@ -89,7 +92,14 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     size = f"{machine.memory_bytes >> 20}M"
     # Counting instructions needs one thread for all CPUs.
     threads = "single" if machine.icount is not None else "multi"
-    line = [str(qemu_program.program()), "-accel", f"tcg,thread={threads}", "-cpu", CPU]
+    line = [
+        str(machine.qemu.program),
+        *machine.qemu.options,
+        "-accel",
+        f"tcg,thread={threads}",
+        "-cpu",
+        CPU,
+    ]
     line += ["-smp", str(machine.smp), "-m", size]
     if machine.ram:
         share = "off" if machine.saved else "on"
@@ -295,18 +305,6 @@ def _send(sock: socket.socket, content: bytes) -> None:
     with contextlib.suppress(OSError):
         sock.settimeout(STATE_TIMEOUT_S)
         sock.sendall(content)
-
-
-def shadow_obstacle(version: str) -> str | None:
-    """Why no guest runs under shadow paging, given the first line of QEMU's `--version`.
-
-    QEMU 7.2 runs such guests and 10.0 does not: the guest faults early in its boot. No version in
-    between was tried.
-    """
-    found = re.search(r"version (\d+)[.\w]*", version)
-    if found is None or int(found[1]) < 10:
-        return None
-    return f"QEMU {found[0].removeprefix('version ')} cannot run a guest under shadow paging"
 
 
 def svm_obstacle(models: str, accelerators: str) -> str | None:

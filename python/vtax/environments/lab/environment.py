@@ -32,7 +32,7 @@ from vtax.environments.capabilities import (
     Switch,
 )
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
-from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
+from vtax.environments.lab import emulator, guest_initramfs, host_initramfs, program
 from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.configuration import LabConfiguration
 
@@ -126,7 +126,7 @@ class Lab(LabConfiguration):
         require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
         if not self.nested_paging and (obstacle := self.paging_obstacle("shadow")):
-            raise VtaxError(f"lab:npt=0: {obstacle}", "use npt=1, or QEMU 7.2 (Debian 12)")
+            raise VtaxError(f"lab:npt=0: {obstacle}", f"use npt=1, or {program.REMEDY}")
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         from vtax.environments.lab.machine import LabMachine

@@ -28,7 +28,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
-from vtax.environments.lab import boot, nested
+from vtax.environments.lab import boot, nested, program
 from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.started import StartedHost
@@ -128,7 +128,7 @@ class LabMachine(MachineLike):
         Raises VtaxError where this QEMU's guests would not survive it.
         """
         if obstacle := self._lab.paging_obstacle(to):
-            raise VtaxError(f"lab: {obstacle}", "use QEMU 7.2 (Debian 12)")
+            raise VtaxError(f"lab: {obstacle}", program.REMEDY)
         report = self.host.switch(to)
         self._mode = to
         return report

@@ -17,12 +17,11 @@ from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.channel import Channel
-from vtax.environments.lab import boot, host_initramfs, snapshot, traces
+from vtax.environments.lab import boot, host_initramfs, program, snapshot, traces
 from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
-from vtax.environments.qemu_program import program_version
 
 NUDGE_S = 5.0
 """QEMU 7.2 now and then leaves the timer's interrupt pending (IRR of the local APIC has it) while a
@@ -145,7 +144,9 @@ def _saved(
 ) -> tuple[Snapshot, float | None]:
     """The snapshot of this lab, and how long it took to make if it was made now."""
     store = Store()
-    wanted = snapshot.name(lab.asked(), lab.files(parts), [program_version(), parts.kernel.release])
+    wanted = snapshot.name(
+        lab.asked(), lab.files(parts), [program.find().version, parts.kernel.release]
+    )
     if found := store.find(wanted):
         return found, None
     with store.one_maker(wanted):

@@ -75,9 +75,7 @@ def _footers(result: PagingModes) -> list[str]:
     )
     lines = [f"Time: {times}."]
     if result.shadow_obstacle:
-        lines.append(
-            f"Shadow paging was not run: {result.shadow_obstacle}; QEMU 7.2 (Debian 12) can."
-        )
+        lines.append(f"Shadow paging was not run: {result.shadow_obstacle}.")
     elif result.switches:
         lines.append(f"One guest, switched while it ran: {_switches(result)}.")
     else:

@@ -20,7 +20,8 @@ from vtax.environments import traced_qemu
 from vtax.environments.agent import STDIN
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
-from vtax.environments.traced_qemu import Guest, PluginQemu, Recording
+from vtax.environments.traced_qemu import Guest, Recording
+from vtax.environments.unpacked_qemu import QemuProgram
 from vtax.workloads.base import Outcome
 
 FOLDER = "trace"
@@ -160,7 +161,7 @@ class _Run:
 def _run(
     wanted: Wanted,
     guest: Guest,
-    qemu: PluginQemu,
+    qemu: QemuProgram,
     scratch: Path,
     recording: Recording | None,
     announce: Callable[[str], None],
@@ -230,7 +231,7 @@ def _totals(summary: Path, console: str) -> Mapping[str, int]:
 def _slowdown(
     wanted: Wanted,
     guest: Guest,
-    qemu: PluginQemu,
+    qemu: QemuProgram,
     scratch: Path,
     traced: _Run,
     announce: Callable[[str], None],
