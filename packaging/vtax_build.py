@@ -1,11 +1,11 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships seven programs and libraries in `vtax/_bin/`: the agent and the program for hosts
+vtax ships eight programs and libraries in `vtax/_bin/`: the agent and the program for hosts
 (static, they are pushed into guests and hosts of guests; the latter is dynamic where the system's
 static libelf cannot be linked), the DGEMM driver and the reader of MPI's clock
 (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels, the
-preload shim of user-mode Linux and the plugin of QEMU. maturin packs one crate per wheel, and that
-is the extension module `vtax._native`; so this file builds the seven with cargo first, and maturin
+preload shim of user-mode Linux and two plugins of QEMU. maturin packs one crate per wheel, and that
+is the extension module `vtax._native`; so this file builds the eight with cargo first, and maturin
 includes them as package data. That way they lie beside the Python code in every kind of install,
 editable ones too.
 
@@ -111,6 +111,13 @@ ARTIFACTS = (
         "trace",
         ("--lib",),
         lost="vtax paging trace",
+        machines=("x86_64",),
+    ),
+    Artifact(
+        "libvtax_nested.so",
+        "nested",
+        ("--lib",),
+        lost="lab:model=",
         machines=("x86_64",),
     ),
 )

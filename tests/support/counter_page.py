@@ -22,6 +22,16 @@ def page(counters: Mapping[str, int], sequence: int) -> bytes:
     return (head + b"".join(entries)).ljust(BYTES, b"\0")
 
 
+def counters(path: Path) -> dict[str, int]:
+    """What a page says; its publisher is asked for nothing."""
+    content = path.read_bytes()
+    (count,) = struct.unpack_from("<Q", content, 40)
+    entries = [content[64 + 64 * at :][:64] for at in range(count)]
+    return {
+        entry[:56].rstrip(b"\0").decode(): int.from_bytes(entry[56:], "little") for entry in entries
+    }
+
+
 class FakeHost:
     """A tree of files with what KVM reports on a host with guests."""
 

@@ -162,6 +162,8 @@ class GuestPage(Capability):
 
     seen_at: Path
     """The page as the recorder of `RecordOutside` sees it."""
+    published: bool = False
+    """Whether somebody outside the guest publishes it all the time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class LabConfiguration(PagingEnvironment):
     icount: int | None = None
     kernel: Path | None = None
     snapshot: bool = True
+    model: str | None = None
+    """The machine of the model by which a plugin of QEMU counts what the nested guest does."""
     kept: Path | None = None
     """For `guest=none`: a folder of this machine's that programs in the emulated host write."""
 
@@ -43,7 +45,9 @@ class LabConfiguration(PagingEnvironment):
 
     def offered(self) -> frozenset[type[Capability]]:
         # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
-        return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
+        if self.kind == "host":
+            return frozenset(self.offers) - {Switch}
+        return frozenset(self.offers) - (frozenset() if self.model else {GuestPage})
 
     def paging_obstacle(self, mode: PagingMode) -> str | None:
         return program.shadow_obstacle() if mode == "shadow" else None
@@ -88,7 +92,7 @@ class LabConfiguration(PagingEnvironment):
             kernel=parts.kernel.kernel,
             modules=modules,
             view=self.view(),
-            qemu=program.find().boxed(),
+            qemu=program.boxed(self.model),
             image=image,
             image_format=_image_format(image) if image else "raw",
             ram=ram,

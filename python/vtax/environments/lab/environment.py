@@ -63,6 +63,7 @@ class Lab(LabConfiguration):
         "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "snapshot": "off: boot each time (default: on)",
+        "model": "count what the guest does by the model of this machine, e.g. zen4 (default: off)",
     }
     examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
     offers: ClassVar[Mapping[type[Capability], str]] = {
@@ -94,6 +95,7 @@ class Lab(LabConfiguration):
             icount=None if icount == "off" else _number("icount", icount, 0, MOST_ICOUNT),
             kernel=_kernel(options.get("kernel")),
             snapshot=_choice("snapshot", options.get("snapshot", "on"), {"on": True, "off": False}),
+            model=_model(options.get("model", "off"), options.get("smp", "1")),
         )
 
     def has_folder(self, folder: Path) -> bool:
@@ -170,6 +172,24 @@ def _guest(text: str) -> str:
             "give the path of a disk image or of an initramfs",
         )
     return str(path)
+
+
+def _model(text: str, smp: str) -> str | None:
+    if text == "off":
+        return None
+    if text not in (known := _machines()):
+        raise MisuseError(f"lab: model={text} is unknown", f"use {', '.join(known)} or off")
+    if smp != "1":
+        raise MisuseError("lab: model= counts a host with one CPU", "use smp=1")
+    return text
+
+
+def _machines() -> Sequence[str]:
+    # The extension module is not needed otherwise.
+    from vtax import _native
+
+    names: Sequence[str] = _native.Machine.names()
+    return names
 
 
 def _kernel(text: str | None) -> Path | None:

@@ -57,6 +57,9 @@ class LabMachine(MachineLike):
         self.host, self.guests = self._started.host, self._started.guests
         self.launch = self._started.launch
         try:
+            if lab.model and not self._shares:
+                # The host reads the page in the work folder.
+                self.host.enter()
             self.hello = self._let_in()
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
@@ -118,7 +121,9 @@ class LabMachine(MachineLike):
                 lambda: boot.pause(self.host, len(self.guests)),
                 lambda: boot.resume(self.host, len(self.guests)),
             ),
-            GuestPage(self.launch.work_inside / PAGE_FILE),
+            GuestPage(program.MODEL_PAGE, published=True)
+            if self._lab.model
+            else GuestPage(self.launch.work_inside / PAGE_FILE),
         )
         return offered([each for each in found if type(each) in self._lab.offered()], wanted)
 

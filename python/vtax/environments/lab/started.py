@@ -7,6 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vtax.core import cache
@@ -186,7 +187,7 @@ def _make(
 ) -> None:
     """Boot an emulated host up to its guests and save it in `folder`."""
     built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
-    machine = lab.emulated(parts, built.modules, ram=folder / "ram")
+    machine = replace(lab, model=None).emulated(parts, built.modules, ram=folder / "ram")
     with (folder / "ram").open("wb") as ram:
         os.fchmod(ram.fileno(), 0o600)
         ram.truncate(lab.memory_bytes)

@@ -359,6 +359,11 @@ impl Core {
     /// Leaves the guest once; without tags this empties the TLBs.
     fn exit(&mut self, cause: Exit, work: u32) {
         CostAccount::new(&mut self.charged, &self.machine.costs).exit(cause, work);
+        self.empty_untagged();
+    }
+
+    /// Follows an exit that somebody else counts: without tags it empties the TLBs.
+    pub fn empty_untagged(&mut self) {
         if !self.machine.tlb.tagged {
             self.clear_all();
         }

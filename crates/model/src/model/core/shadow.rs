@@ -123,8 +123,8 @@ impl Core {
 
     /// An untagged TLB does not survive an exit.
     fn after_exits(&mut self, exits: u32) {
-        if exits > 0 && !self.machine.tlb.tagged {
-            self.clear_all();
+        if exits > 0 {
+            self.empty_untagged();
         }
     }
 

@@ -101,7 +101,8 @@ def _around(
     """Record in the machine's own host. With `options.guest` the guest publishes counters."""
     machine, page = repetition.machine, None
     if options.guest is not None and (offer := machine.offer(GuestPage)):
-        page = guest_page.begin(machine, repetition.work)
+        if not offer.published:
+            page = guest_page.begin(machine, repetition.work)
         options = options.with_page(offer.seen_at)
     recorder = RemoteRecorder(host, outside.program, repetition.folder)
     recorder.start(options, Target(**outside.target))
