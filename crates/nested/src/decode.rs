@@ -14,6 +14,11 @@ pub enum Special {
     LoadCr4,
     /// HLT: the CPU has nothing to do.
     Halt,
+    /// One at which KVM may make a guest leave that has nothing to do with paging: CPUID, RDMSR,
+    /// WRMSR, VMMCALL, IN, OUT and their string forms.
+    Service,
+    /// SYSRET or IRET: the kernel goes back to a program, or to what was interrupted.
+    Return,
 }
 
 const REX: std::ops::RangeInclusive<u8> = 0x40..=0x4f;
@@ -27,7 +32,13 @@ pub fn special(bytes: &[u8]) -> Option<Special> {
     };
     match *opcode {
         [0xf4, ..] => Some(Special::Halt),
+        [0xcf, ..] | [0x0f, 0x07, ..] => Some(Special::Return),
         [0x0f, 0x01, 0xd8, ..] => Some(Special::Vmrun),
+        // Before port I/O the operand size and REP may stand.
+        [0x0f, 0x01, 0xd9, ..]
+        | [0x0f, 0xa2 | 0x30 | 0x32, ..]
+        | [0xe4..=0xe7 | 0xec..=0xef | 0x6c..=0x6f, ..]
+        | [0x66 | 0xf3, 0xe5 | 0xe7 | 0xed | 0xef | 0x6c..=0x6f, ..] => Some(Special::Service),
         // Registers 8 and above are others.
         [0x0f, 0x22, modrm, ..] if rex & REX_R == 0 => match modrm >> 3 & 7 {
             3 => Some(Special::LoadCr3),
@@ -55,7 +66,14 @@ mod tests {
             (&[0xf4], Some(Special::Halt)),
             (&[0x44, 0x0f, 0x22, 0xc0], None), // mov %rax,%cr8
             (&[0x0f, 0x20, 0xd8], None),       // mov %cr3,%rax
-            (&[0x0f, 0x01, 0xd9], None),       // vmmcall
+            (&[0x0f, 0x01, 0xd9], Some(Special::Service)), // vmmcall
+            (&[0x0f, 0xa2], Some(Special::Service)), // cpuid
+            (&[0x0f, 0x30], Some(Special::Service)), // wrmsr
+            (&[0x66, 0xef], Some(Special::Service)), // out %ax,(%dx)
+            (&[0xf3, 0x6e], Some(Special::Service)), // rep outsb
+            (&[0xee], Some(Special::Service)), // out %al,(%dx)
+            (&[0x48, 0xcf], Some(Special::Return)), // iretq
+            (&[0x48, 0x0f, 0x07], Some(Special::Return)), // sysretq
             (&[0x0f, 0x01, 0x3f], None),       // invlpg (%rdi)
             (&[], None),
         ] {

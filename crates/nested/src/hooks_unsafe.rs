@@ -12,7 +12,7 @@ use crate::decode::{Special, special};
 use crate::options::Options;
 use crate::page::{self, VALUES};
 use crate::walks::Walks;
-use crate::world::World;
+use crate::world::{Cause, World};
 
 /// The version of the interface that this code uses; QEMU compares it with its own.
 #[unsafe(no_mangle)]
@@ -29,8 +29,8 @@ struct State {
     exit_cycles: u32,
     /// Where the host goes on after a VMRUN.
     behind_vmrun: BTreeSet<u64>,
-    /// Where the guest goes on after a load of CR3.
-    behind_load: BTreeSet<u64>,
+    /// Where the guest goes on after an instruction that may make it leave.
+    behind_cause: BTreeSet<u64>,
 }
 
 /// The state, used by one thread at a time: callbacks of the only CPU come from its thread, and the
@@ -93,7 +93,7 @@ fn begin(words: &[&str]) -> Result<State, String> {
         walks,
         exit_cycles: options.machine.costs.exit,
         behind_vmrun: BTreeSet::new(),
-        behind_load: BTreeSet::new(),
+        behind_cause: BTreeSet::new(),
     })
 }
 
@@ -125,16 +125,20 @@ impl State {
     fn watch_guest(&mut self, instruction: &Instruction, found: Option<Special>, behind: u64) {
         instruction.count(&GUEST);
         instruction.memory(on_reference);
-        if self.behind_load.contains(&instruction.address()) {
-            instruction.before(on_load_ended);
+        if self.behind_cause.contains(&instruction.address()) {
+            instruction.before(on_going_on);
         }
         match found {
             Some(Special::LoadCr3) => {
-                self.behind_load.insert(behind);
+                self.behind_cause.insert(behind);
                 instruction.before(on_load);
             }
+            Some(Special::Service | Special::Halt) => {
+                self.behind_cause.insert(behind);
+                instruction.before(on_service);
+            }
             Some(Special::LoadCr4) => instruction.before(on_flush),
-            _ => {}
+            Some(Special::Vmrun | Special::Return) | None => {}
         }
     }
 
@@ -147,8 +151,10 @@ impl State {
                 self.behind_vmrun.insert(behind);
                 instruction.before(on_enter);
             }
-            Some(Special::LoadCr3 | Special::Halt) => instruction.before(on_other_thread),
-            _ => {}
+            Some(Special::LoadCr3 | Special::Halt | Special::Return) => {
+                instruction.before(on_turning_away);
+            }
+            Some(Special::LoadCr4 | Special::Service) | None => {}
         }
     }
 }
@@ -161,13 +167,19 @@ unsafe extern "C" fn on_reference(_: c_uint, info: u32, address: u64, _: *mut c_
 
 unsafe extern "C" fn on_load(_: c_uint, _: *mut c_void) {
     let Some(state) = state() else { return };
-    state.world.load_begins();
+    state.world.begins(Cause::LoadCr3);
     state.walks.flush();
 }
 
-unsafe extern "C" fn on_load_ended(_: c_uint, _: *mut c_void) {
+unsafe extern "C" fn on_service(_: c_uint, _: *mut c_void) {
     if let Some(state) = state() {
-        state.world.load_ended();
+        state.world.begins(Cause::Other);
+    }
+}
+
+unsafe extern "C" fn on_going_on(_: c_uint, _: *mut c_void) {
+    if let Some(state) = state() {
+        state.world.goes_on();
     }
 }
 
@@ -197,8 +209,8 @@ unsafe extern "C" fn on_exit(_: c_uint, _: *mut c_void) {
     );
 }
 
-unsafe extern "C" fn on_other_thread(_: c_uint, _: *mut c_void) {
+unsafe extern "C" fn on_turning_away(_: c_uint, _: *mut c_void) {
     if let Some(state) = state() {
-        state.world.leave_thread(HOST.load(Ordering::Relaxed));
+        state.world.turns_away();
     }
 }

@@ -2,19 +2,34 @@
 
 use vtax_sys::kvm::PagingMode;
 
+/// An instruction of the guest at which KVM may make it leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    LoadCr3,
+    /// One that has nothing to do with paging: HLT, CPUID, port I/O, a model-specific register.
+    Other,
+}
+
 /// The changes between guest and host, as the instructions tell them.
 #[derive(Debug, Default)]
 pub struct World {
     inside: bool,
-    /// The guest has begun to load CR3, and nothing has run since.
-    loading: bool,
+    /// What the guest is about to execute, as long as nothing has run since.
+    begun: Option<Cause>,
     mode: Option<PagingMode>,
-    /// What the host had executed at the exit; `None`: since then its CPU left the thread of the
-    /// guest's CPU.
+    /// What the host had executed at the exit; `None`: it was for something else than paging.
     host_at_exit: Option<u64>,
     pub exits: u64,
-    /// Instructions of the host from exits until the guest went on or its thread lost the CPU.
-    pub vmm_instructions: u64,
+    pub paging: Paging,
+}
+
+/// Exits for paging: KVM lets the guest go on straight away, and the guest did not ask for
+/// something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paging {
+    pub exits: u64,
+    /// Instructions of the host for them.
+    pub instructions: u64,
 }
 
 impl World {
@@ -31,8 +46,11 @@ impl World {
 
     /// VMRUN, when the host has executed `host` instructions.
     pub fn enter(&mut self, host: u64) {
-        self.leave_thread(host);
-        (self.inside, self.loading) = (true, false);
+        if let Some(begin) = self.host_at_exit.take() {
+            self.paging.exits += 1;
+            self.paging.instructions += host.saturating_sub(begin);
+        }
+        (self.inside, self.begun) = (true, None);
     }
 
     /// The first instruction behind VMRUN: the guest has left.
@@ -40,33 +58,33 @@ impl World {
         if !self.inside {
             return;
         }
-        if self.loading {
+        let begun = self.begun.take();
+        if begun == Some(Cause::LoadCr3) {
             // KVM intercepts loads of CR3 under shadow paging only.
             self.mode = Some(PagingMode::Shadow);
         }
-        (self.inside, self.loading) = (false, false);
-        self.host_at_exit = Some(host);
+        self.inside = false;
+        self.host_at_exit = (begun != Some(Cause::Other)).then_some(host);
         self.exits += 1;
     }
 
-    /// The guest is about to load CR3.
-    pub fn load_begins(&mut self) {
-        self.loading = true;
+    /// The guest is about to execute such an instruction.
+    pub fn begins(&mut self, cause: Cause) {
+        self.begun = Some(cause);
     }
 
-    /// The instruction behind the guest's load of CR3.
-    pub fn load_ended(&mut self) {
-        if self.loading {
+    /// The instruction behind it: the guest did not leave.
+    pub fn goes_on(&mut self) {
+        if self.begun == Some(Cause::LoadCr3) {
             self.mode = Some(PagingMode::Nested);
         }
-        self.loading = false;
+        self.begun = None;
     }
 
-    /// The host's CPU turns to another process, or halts.
-    pub fn leave_thread(&mut self, host: u64) {
-        if let Some(begin) = self.host_at_exit.take() {
-            self.vmm_instructions += host.saturating_sub(begin);
-        }
+    /// The host's CPU halts, turns to another process or to a program, or was interrupted: the exit
+    /// was not for paging, or its cost is not only that.
+    pub fn turns_away(&mut self) {
+        self.host_at_exit = None;
     }
 }
 
@@ -79,34 +97,49 @@ mod tests {
         let mut world = World::default();
         assert_eq!(world.mode(), PagingMode::Nested);
         world.enter(0);
-        world.load_begins();
+        world.begins(Cause::LoadCr3);
         world.exit(10);
         assert_eq!(world.mode(), PagingMode::Shadow);
         // KVM has loaded it: the guest goes on behind the instruction.
         world.enter(20);
-        world.load_ended();
+        world.goes_on();
         assert_eq!(world.mode(), PagingMode::Shadow);
-        world.load_begins();
-        world.load_ended();
+        world.begins(Cause::LoadCr3);
+        world.goes_on();
         assert_eq!(world.mode(), PagingMode::Nested);
     }
 
     #[test]
-    fn the_hosts_work_for_the_guest_ends_where_its_thread_does() {
+    fn paging_exits_are_those_that_nothing_else_explains() {
         let mut world = World::default();
+        let paging = |world: &World| (world.exits, world.paging.exits, world.paging.instructions);
         world.enter(100);
         world.exit(100);
         world.enter(150);
-        assert_eq!((world.exits, world.vmm_instructions), (1, 50));
+        assert_eq!(paging(&world), (1, 1, 50));
+        // An interrupt came, or another process ran.
         world.exit(150);
-        world.leave_thread(170);
-        // Another process runs in between.
-        world.leave_thread(900);
+        world.turns_away();
         world.enter(1000);
-        assert_eq!((world.exits, world.vmm_instructions), (2, 70));
+        assert_eq!(paging(&world), (2, 1, 50));
+        // The guest wrote a register, which KVM lets pass, and then took a fault.
+        world.begins(Cause::Other);
+        world.goes_on();
+        world.exit(1000);
+        world.enter(1070);
+        assert_eq!(paging(&world), (3, 2, 120));
+        // KVM does not let this one pass.
+        world.begins(Cause::Other);
+        world.exit(1070);
+        world.enter(1100);
+        assert_eq!(paging(&world), (4, 2, 120));
+        world.begins(Cause::LoadCr3);
+        world.exit(1100);
+        world.enter(1107);
+        assert_eq!(paging(&world), (5, 3, 127));
         // The instruction behind VMRUN runs without an exit only where VMRUN failed.
-        world.exit(1001);
-        world.exit(1002);
-        assert_eq!(world.exits, 3);
+        world.exit(1107);
+        world.exit(1108);
+        assert_eq!(world.exits, 6);
     }
 }
