@@ -97,20 +97,22 @@ def test_hpcc_in_three_environments(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("first_in_line")
 @pytest.mark.parametrize(("clock", "metric"), [("tsc", "tsc_s"), ("host", "host_wall_s")])
 def test_another_clock_leads(tmp_path: Path, clock: str, metric: str) -> None:
     """Both clocks count the same time as the machine's own clock, also in a guest."""
     checked("uml:mem=128M")
     argv = ("--in", "uml:mem=128M", "--reps", "2", "--no-control", "--clock", clock, "--quiet")
-    done = vtax("compare", *argv, "--", "sleep", "0.5", cwd=tmp_path)
+    done = vtax("compare", *argv, "--", "sleep", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"= uml:mem=128M: {metric} runs at" in done.stdout
     _, samples = load(next(tmp_path.glob("runs/*")))
     times = [sample for sample in samples if sample.metric == metric]
     assert len(times) == 4
-    # The host's time includes the way from the machine, which a busy host makes long.
+    # The host's time is between the arrivals of two messages. A busy host takes either of them
+    # late, by some milliseconds.
     assert all(each.wall_s * 0.99 < each.value < each.host_wall_s * 1.01 for each in times)
-    assert all(each.value >= 0.5 * 0.99 for each in times)
+    assert all(each.value >= 2 * 0.99 for each in times)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +88,6 @@ def ends(environment: dict[str, Any]) -> list[str]:
     return [point["end"] for point in environment["points"]]
 
 
-@pytest.fixture
-def first_in_line() -> Iterator[None]:
-    """What this process starts runs before the tests beside it: on two CPUs these make some runs
-    half as fast as others, and in so much noise a fall may rightly count as none."""
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
-    yield
-    os.setpriority(os.PRIO_PROCESS, 0, usual)
-
-
 @pytest.mark.slow
 @needs_root
 @pytest.mark.usefixtures("swap_alone", "first_in_line")
@@ -106,7 +96,8 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     between.
 
     At 1200 the whole program fits, with its libraries, which may have to be read first (40 MiB). At
-    2200 swapping costs a factor of five, which no noise of runs hides.
+    2200 swapping costs a factor of five, which no noise of runs hides. Beside other tests some runs
+    would be half as fast as others, and in so much noise a fall may rightly count as none.
     """
     killed, swapping = "native:cpus=1,mem=96M", "native:cpus=1,mem=96M,swap=256M"
     seen = found(
