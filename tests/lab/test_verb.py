@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,6 +43,18 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
         "vtax: /run: the emulated host has its own; work in another folder"
     )
     assert "is too small to boot" in one_line(vtax("lab", "--mem", "100M", "--", "true"), 2)
+
+
+@pytest.mark.slow
+def test_the_mode_is_switched_with_the_labs_own_modules(tmp_path: Path) -> None:
+    """This machine's kernel is another one, so its /lib/modules has no KVM for the lab's."""
+    checked("lab")
+    program = f"{shlex.quote(sys.executable)} -m vtax.main paging"
+    script = f"{program} switch --to shadow && cat /sys/module/kvm_amd/parameters/npt"
+    shared = ("--share", sys.base_prefix) if sys.base_prefix != "/usr" else ()
+    done = vtax("lab", *shared, "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "N"
 
 
 @pytest.mark.slow

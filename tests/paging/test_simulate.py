@@ -142,6 +142,20 @@ def test_a_trace_is_followed_whole(here: Path) -> None:
     assert native["relative_error_percent"] is None
 
 
+@pytest.mark.parametrize("left", [64 * 60, 64 * 60 + 17])
+def test_a_cut_trace_is_simulated_up_to_the_cut(here: Path, left: int) -> None:
+    (here / "cut.champsim").write_bytes((here / "ok.champsim").read_bytes()[:left])
+    done = simulate(here, "cut.champsim", "--json", "--mode", "native")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["modes"][0]["references"] == 60
+    # A file of records has no end but its last byte: between two of them no cut is to be seen.
+    cut = {64 * 60: None, 64 * 60 + 17: "record 61: truncated: 17 bytes are left, a record has 64"}
+    assert answer.get("cut") == cut[left]
+    page = simulate(here, "cut.champsim", "--mode", "native").stdout
+    assert ("The trace was cut" in page) == (cut[left] is not None)
+
+
 def test_out_writes_tables_and_what_they_are_of(here: Path) -> None:
     done = simulate(
         here, "small.toml", "--whole", "--window", "500k", "--out", "a/b", "--mode", "nested,dav2m"

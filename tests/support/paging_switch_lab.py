@@ -85,17 +85,17 @@ def oopses(guest: Agent) -> str:
     return shell(guest, "dmesg | grep -E -A 4 'BUG:|Oops|general protection|segfault' || true")
 
 
-def shell(agent: Agent | EmulatedHost, script: str) -> str:
+def shell(agent: Agent | EmulatedHost, script: str, patience_s: float = PATIENCE_S) -> str:
     """What a shell script prints in a guest or in the emulated host; it has to succeed.
 
     What the script starts in the background stays.
     """
     argv = ["busybox", "sh", "-c", script]
     if isinstance(agent, EmulatedHost):
-        done = agent.run(argv, leave=True, timeout_s=PATIENCE_S)
+        done = agent.run(argv, leave=True, timeout_s=patience_s)
         assert done.outcome.exit_code == 0, done.stderr
         return done.stdout
-    command = MachineCommand(argv, PATH, "/run/shell", PATIENCE_S, leave=True)
+    command = MachineCommand(argv, PATH, "/run/shell", patience_s, leave=True)
     outcome = agent.run(command).outcome
     assert outcome.exit_code == 0, agent.pull("/run/shell/stderr").decode()
     return agent.pull("/run/shell/stdout").decode()
@@ -112,10 +112,10 @@ class Background:
         script += f"setsid {command} >report 2>errors </dev/null & echo $!"
         self.pid = int(shell(agent, script))
 
-    def report(self) -> dict[str, Any]:
+    def report(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """End the workload and return its report about itself."""
         script = f"kill -TERM {self.pid}; while kill -0 {self.pid} 2>/dev/null; do sleep 0.1; done"
-        shell(self._agent, script)
+        shell(self._agent, script, patience_s)
         text = self._agent.pull(f"{self._folder}/report")
         if not text:
             errors = self._agent.pull(f"{self._folder}/errors").decode()

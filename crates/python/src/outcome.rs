@@ -14,11 +14,16 @@ type Column<T> = (String, Box<dyn Fn(&T) -> f64>);
 
 /// The result of a simulation. All cycles are modelled.
 #[pyclass(frozen, module = "vtax._native")]
-pub(crate) struct Outcome(simulation::Outcome);
+pub(crate) struct Outcome(simulation::Outcome, Option<String>);
 
 impl Outcome {
     pub(crate) fn new(outcome: simulation::Outcome) -> Self {
-        Self(outcome)
+        Self(outcome, None)
+    }
+
+    /// The same, of a trace whose file was cut there.
+    pub(crate) fn up_to(self, cut: Option<String>) -> Self {
+        Self(self.0, cut)
     }
 }
 
@@ -28,6 +33,12 @@ impl Outcome {
     #[getter]
     fn whole(&self) -> bool {
         self.0.whole
+    }
+
+    /// Where the trace's file was cut, and what is missing; None: it is complete.
+    #[getter]
+    fn cut(&self) -> Option<&str> {
+        self.1.as_deref()
     }
 
     /// The names of the modes, in the order in which they were asked for.

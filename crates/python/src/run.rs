@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use vtax_model::error::ModelError;
 use vtax_model::model::address::PageSize;
 use vtax_model::simulation::{self, Choice, Progress, Sampling, Setup};
+use vtax_model::traces::UpToCut;
 use vtax_model::workload::{Part, Synthetic};
 
 use crate::choice::Mode;
@@ -56,11 +57,16 @@ pub(crate) fn simulate(
             setup.map_on_touch = trace.map_on_touch;
             setup.memory_bytes = trace.memory_bytes.unwrap_or(setup.memory_bytes);
             let runner = Runner::new(&setup, modes, progress)?;
-            py.detach(|| {
+            let mut cut = None;
+            let outcome = py.detach(|| {
                 runner.run(|tasks, report| {
-                    simulation::simulate(&mut trace.source()?, &setup, tasks, report)
+                    let mut source = UpToCut::new(trace.source()?);
+                    let outcome = simulation::simulate(&mut source, &setup, tasks, report);
+                    cut = source.cut().map(str::to_owned);
+                    outcome
                 })
-            })
+            })?;
+            Ok(outcome.up_to(cut))
         }
     }
 }

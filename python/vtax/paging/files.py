@@ -69,7 +69,8 @@ def to_json(result: SimulationResult) -> dict[str, Any]:
         }
         for name, row in result.totals.items()
     ]
-    return {"workload": result.workload, "machine": result.machine, "modes": modes}
+    cut = {"cut": result.cut} if result.cut else {}
+    return {"workload": result.workload, "machine": result.machine, **cut, "modes": modes}
 
 
 def _whole(value: Number) -> int | None:

@@ -37,7 +37,8 @@ def title(result: SimulationResult) -> str:
 
 def page(result: SimulationResult) -> Page:
     """What each mode costs, and that it is modelled."""
-    found = Section(table=table(HEADINGS, _rows(result)), notes=notes(NOTE))
+    cut = (f"The trace was cut, and is simulated up to there: {result.cut}.",) if result.cut else ()
+    found = Section(table=table(HEADINGS, _rows(result)), notes=notes((*NOTE, *cut)))
     return Page("paging simulate", (found,), title=title(result))
 
 

@@ -42,6 +42,11 @@ class SimulationResult:
         """Whether every reference was followed; otherwise phases were sampled."""
         return self.outcome.whole
 
+    @property
+    def cut(self) -> str | None:
+        """Where the trace's file was cut, so that the simulation ends there; None: it is whole."""
+        return self.outcome.cut
+
     @cached_property
     def totals(self) -> dict[str, dict[str, Number]]:
         """The row of `modes` for each mode, by the mode's name, without polars."""

@@ -46,6 +46,8 @@ pub struct Control<H> {
     state: State,
     saved: Option<State>,
     driver: Option<Driver>,
+    /// Was a switch rehearsed for the policy, which is done once?
+    rehearsed: bool,
     /// Why an interrupted switch could not be finished.
     stranded: Option<String>,
     events: Vec<String>,
@@ -63,6 +65,7 @@ impl<H: Host> Control<H> {
             state: State::default(),
             saved: None,
             driver: None,
+            rehearsed: false,
             stranded: None,
             events: Vec::new(),
         }
@@ -253,9 +256,15 @@ impl<H: Host> Control<H> {
             return Err("no guest runs".into());
         }
         if self.driver.is_none() {
-            // Where nobody knows the pause, a switch costs what the operator allows.
-            let expected = self.state.guard.expected_pause();
-            let pause_ms = expected.map_or(self.limits.max_pause_ms, |(pause, _)| pause);
+            // Where nobody knows the pause, a switch costs what the operator allows. That is too much
+            // for most guests, and a policy that is told so never tries.
+            let known = self.state.guard.expected_pause().map(|(pause, _)| pause);
+            if counting && self.apply && known.is_none() && !self.rehearsed {
+                self.rehearsed = true;
+                self.state.guard.rehearsed_ms = self.host.rehearse(mode.other()).ok();
+            }
+            let pause_ms = known.or(self.state.guard.rehearsed_ms);
+            let pause_ms = pause_ms.unwrap_or(self.limits.max_pause_ms);
             let cycles = step.rate(Quantity::Cycles).unwrap_or(0.0) * pause_ms / 1e3;
             let policy = self.recipe.make(mode, cycles);
             let policy = policy.map_err(|error| format!("policy: {error}"))?;

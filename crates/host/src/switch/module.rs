@@ -165,22 +165,30 @@ impl Module {
     }
 }
 
+/// Where a kernel's modules are listed: by depmod, and by the kernel's build, whose list an unpacked
+/// package has alone.
+const LISTS: [&str; 2] = ["modules.dep", "modules.order"];
+
 fn find_file(tree: &Tree, name: &str) -> Option<PathBuf> {
     let release = tree.text("/proc/sys/kernel/osrelease")?;
     let folder = format!("/lib/modules/{release}");
-    let listed = tree
-        .text(&format!("{folder}/modules.dep"))
-        .and_then(|list| {
-            list.lines().find_map(|line| {
-                let (path, _) = line.split_once(':')?;
-                is_module(path, name).then(|| tree.path(&format!("{folder}/{path}")))
-            })
-        });
+    let listed = LISTS.into_iter().find_map(|list| {
+        let list = tree.text(&format!("{folder}/{list}"))?;
+        let paths = list.lines().filter_map(|line| line.split(':').next());
+        let mut of_name = paths.filter(|path| is_module(path, name));
+        of_name.find_map(|path| existing(tree, &format!("{folder}/{path}")))
+    });
     // An initramfs of vtax has its modules in this folder (docs/host.md).
     listed.or_else(|| {
         let path = tree.path(&format!("/modules/{name}.ko"));
         path.is_file().then_some(path)
     })
+}
+
+/// The file, or its compressed form, which `modules.order` does not name.
+fn existing(tree: &Tree, path: &str) -> Option<PathBuf> {
+    let forms = ["", ".xz", ".zst", ".gz"].map(|end| tree.path(&format!("{path}{end}")));
+    forms.into_iter().find(|path| path.is_file())
 }
 
 /// Is this the module's file, with `-` or `_` in its name, compressed or not?
@@ -285,6 +293,22 @@ mod tests {
         assert_eq!(module.options, ["nested=0", "avic=1"]);
         assert_eq!(module.mode(&tree), Some(PagingMode::Nested));
         assert_eq!(module.users(&tree), Some(3));
+    }
+
+    #[test]
+    fn an_unpacked_package_is_enough() {
+        let (_folder, tree) = tree(&[
+            ("sys/module/kvm_intel/initstate", "live\n"),
+            ("sys/module/kvm_intel/parameters/ept", "Y\n"),
+            ("proc/sys/kernel/osrelease", "6.12\n"),
+            (
+                "lib/modules/6.12/modules.order",
+                "kernel/a/kvm.ko\nkernel/a/kvm-intel.ko\n",
+            ),
+            ("lib/modules/6.12/kernel/a/kvm-intel.ko.xz", ""),
+        ]);
+        let module = Module::find(&tree, None).unwrap();
+        assert!(module.file.ends_with("kernel/a/kvm-intel.ko.xz"));
     }
 
     #[test]

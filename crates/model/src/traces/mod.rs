@@ -36,9 +36,11 @@ mod detect;
 mod error;
 mod input;
 mod trace;
+mod up_to_cut;
 pub mod vtrace;
 
 pub use block::BLOCK_REFERENCES;
 pub use detect::Format;
 pub use error::{Fault, Position, TraceError};
 pub use trace::{Trace, open};
+pub use up_to_cut::UpToCut;

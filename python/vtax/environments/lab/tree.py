@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from vtax.environments import sandbox
+from vtax.environments import guest_kernel, sandbox
 from vtax.environments.agent import STDIN, Finished, given_input
+from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.emulator import KEPT
 from vtax.environments.lab.started import StartedHost
@@ -38,7 +39,8 @@ class Tree:
         self._started = StartedHost(lab, work, cpus)
         try:
             self._started.host.enter()
-            self._started.host.shell(root_script(lab.kept), "put this machine's tree together")
+            script = root_script(lab.kept, guest_kernel.prepare(lab.kernel))
+            self._started.host.shell(script, "put this machine's tree together")
         except BaseException:
             self.kill()
             raise
@@ -74,8 +76,10 @@ class Tree:
         self.kill()
 
 
-def root_script(kept: Path | None) -> str:
+def root_script(kept: Path | None, kernel: GuestKernel) -> str:
     """Shell commands that put the root together after the agent has mounted the host's tree."""
+    own = f"{ROOT}/lib/modules/{kernel.release}"
+    modules = shlex.quote(f"{HOST}{kernel.tree}")
     lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {LAYER} {ROOT}"]
     lines += [f"mount -t tmpfs -o mode=755,size=75% layer {LAYER}"]
     lines += [f"mkdir {LAYER}/upper {LAYER}/work"]
@@ -87,6 +91,9 @@ def root_script(kept: Path | None) -> str:
     lines += [f"mount --rbind /dev {ROOT}/dev"]
     lines += [f"mount -t tmpfs -o mode=755 run {ROOT}/run", f"mkdir -p {ROOT}{sandbox.WORK}"]
     lines += [f"mount --bind {sandbox.WORK} {ROOT}{sandbox.WORK}"]
+    # Programs look for the modules of the running kernel there; this machine may run another one.
+    lines += [f"if [ ! -e {own} ] && [ -d {modules} ]; then"]
+    lines += [f"mkdir -p {own}; mount --bind {modules} {own}; fi"]
     if kept is not None:
         target = shlex.quote(f"{ROOT}{kept}")
         lines += [f"mkdir -p {target}", f"mount --bind {sandbox.WORK}/{KEPT} {target}"]

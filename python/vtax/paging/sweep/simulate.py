@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from vtax.core import foreign_json
-from vtax.core.errors import MisuseError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.scratch import scratch
 from vtax.core.specs import unknown
 from vtax.paging import native, policy
@@ -48,6 +48,9 @@ def evaluate(point: Point) -> list[dict[str, Any]]:
         parameters={name: values for name, values in parameters.items() if name in policies()},
         **settings,
     )
+    if result.cut:
+        # A table of points has no place to say that one of them is shorter.
+        raise VtaxError(f"{point.workload.content}: {result.cut}")
     return [{"mode": mode, **figures} for mode, figures in result.totals.items()]
 
 
