@@ -24,13 +24,18 @@ from vtax.environments.lab.machine import LabMachine
 
 MACHINE = "opteron2350"
 """DAV2M's primary machine: a TLB without tags, and walks that caches shorten little."""
-PROGRAMS = (("gups", "--mem 128M --seconds 100000"), ("mmap-churn", "--seconds 100000"))
+PROGRAMS = (("gups", "--mem 64M --seconds 100000"), ("mmap-churn", "--seconds 100000"))
+TICK = "while :; do read -t 0.2 nothing <>/run/tick; done"
+"""A third program that only wakes: the plugin knows the paging mode from loads of CR3, and a
+program alone makes none."""
 POLICIES = {"vtax": 5_000_000, "dav2m": 1_000_000}
 """The length of each policy's window in instructions: it has to fit an emulator's speed. All other
 parameters are the policies' defaults."""
 STATIC = ("nested", "shadow")
 STATE = "/run/vtax/control"
 POLICY, LINES, LOG = (f"/run/loop.{name}" for name in ("toml", "jsonl", "log"))
+SETTLED = 400_000_000
+"""Instructions after which a program has filled its memory."""
 PATIENCE_S = 300.0
 
 
@@ -58,9 +63,13 @@ class Loop:
         self._machine = machine
         self._page = page
         guest = machine.guests[0]
-        self._programs = [Background(guest, name, arguments) for name, arguments in PROGRAMS]
-        for each in self._programs:
-            self._resume(each, False)
+        shell(guest, f"mkfifo /run/tick; setsid sh -c '{TICK}' >/dev/null 2>&1 </dev/null &")
+        self._programs = []
+        for name, arguments in PROGRAMS:
+            each = Background(guest, name, arguments)
+            self._programs.append(each)
+            # It fills its memory, and goes on to its work.
+            self._phase(each, SETTLED)
 
     def run(self, name: str, phases: int, instructions: int) -> Run:
         """Run `phases` phases of `instructions` instructions each under a mode or a policy."""
@@ -77,10 +86,13 @@ class Loop:
         return Run(name, _since(before, after, "cycles"), cpi, lines)
 
     def reports(self) -> Sequence[dict[str, Any]]:
-        """End both programs; their reports say whether their memory is what it must be."""
+        """End both programs; their reports say whether their memory is what it must be. GUPS undoes
+        all its updates, which takes as long as they took."""
+        found = []
         for each in self._programs:
             self._resume(each, True)
-        return [each.report() for each in self._programs]
+            found.append(each.report(patience_s=10 * PATIENCE_S))
+        return found
 
     def _phase(self, running: Background, instructions: int) -> None:
         begin, deadline = counters(self._page), time.monotonic() + PATIENCE_S
@@ -98,7 +110,7 @@ class Loop:
         text = f'policy = "{policy}"\nwindow = {POLICIES[policy]}\nmachine = "{MACHINE}"\n'
         host.push(POLICY, text.encode())
         words = f"--policy={POLICY} --guest={program.MODEL_PAGE} --json --apply"
-        words += " --max-pause=20s --min-dwell=2s --every=500ms"
+        words += " --max-pause=5s --min-dwell=2s --every=500ms"
         line = f"rm -rf {STATE}; : >{LINES}; setsid /bin/vtax-host paging control {words}"
         return int(shell(host, f"{line} >{LINES} 2>{LOG} </dev/null & echo $!"))
 

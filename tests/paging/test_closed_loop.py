@@ -1,0 +1,51 @@
+"""The loop closed: a policy decides from counts of real KVM and the model, and switches guests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from closed_loop import POLICIES, STATIC, Run, closed_loop
+
+pytestmark = pytest.mark.slow
+
+PHASES, INSTRUCTIONS = 2, 200_000_000
+"""A phase takes 10 s on an idle machine."""
+LONG_PHASES, LONG_INSTRUCTIONS = 6, 1_000_000_000
+
+
+def judge(runs: dict[str, Run], name: str) -> None:
+    """A policy costs at most 3 % more than the best static mode, and less than the worse."""
+    best, worse = sorted(runs[mode].cycles for mode in STATIC)
+    # The phases differ: each mode is the better one in one of them.
+    assert runs["nested"].cpi[0] > 1.5 * runs["shadow"].cpi[0]
+    assert runs["shadow"].cpi[1] > 1.5 * runs["nested"].cpi[1]
+    run = runs[name]
+    print(name, run.cycles / best, run.cpi, [line["reason"] for line in run.switches])
+    assert run.cycles < 1.03 * best and run.cycles < worse, run
+    # There and back in each phase at most: no oscillation.
+    assert len(run.switches) <= 2 * len(run.cpi), run.switches
+
+
+@pytest.mark.usefixtures("first_in_line")
+def test_vtax_costs_no_more_than_the_best_static_mode(tmp_path: Path) -> None:
+    with closed_loop(tmp_path) as loop:
+        runs = {name: loop.run(name, PHASES, INSTRUCTIONS) for name in (*STATIC, "vtax")}
+        assert [each["verified"] for each in loop.reports()] == [True, True]
+    refused = [line["reason"] for line in runs["vtax"].lines if "--max-pause" in line["reason"]]
+    if refused and not runs["vtax"].switches:
+        pytest.skip(f"this machine is too busy for a switch: {refused[0]}")
+    judge(runs, "vtax")
+
+
+@pytest.mark.soak
+def test_every_policy_costs_no_more_in_long_phases(tmp_path: Path, soak: bool) -> None:
+    if not soak:
+        pytest.skip("it takes half an hour on an idle machine: make soak")
+    with closed_loop(tmp_path) as loop:
+        names = (*STATIC, *POLICIES)
+        runs = {name: loop.run(name, LONG_PHASES, LONG_INSTRUCTIONS) for name in names}
+        assert [each["verified"] for each in loop.reports()] == [True, True]
+    for name in POLICIES:
+        judge(runs, name)
