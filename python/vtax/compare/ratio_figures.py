@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -243,12 +244,13 @@ def _log_low(results: Iterable[Result]) -> float:
     """The left end of the logarithmic axis: the power of ten below every value."""
     values = [r.percent_of_baseline for r in results if r.percent_of_baseline]
     least = min((value for value in values if value > 0), default=10.0)
-    return min(10.0, 10.0 ** math.floor(math.log10(least)))
+    return min(10.0, 10.0 ** max(sys.float_info.min_10_exp, math.floor(math.log10(least))))
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
     """Ticks 1, 3, 10, 30 ..., which stay readable on a narrow axis."""
-    first, last = round(math.log10(low)), math.ceil(math.log10(high))
+    first = round(math.log10(low))
+    last = min(sys.float_info.max_10_exp, math.ceil(math.log10(high)))
     ticks = [step * 10.0**power for power in range(first, last) for step in (1, 3)]
     return [tick for tick in (*ticks, 10.0**last) if low <= tick <= high]
 

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -189,6 +189,7 @@ anything = st.lists(
 )
 
 
+@example([0.0], [0.0] * 6 + [11.0] * 5 + [1.832e307], "lower", False)
 @settings(max_examples=60, deadline=None)
 @given(anything, anything, st.sampled_from(["lower", "higher"]), st.booleans())
 def test_no_value_is_too_large_or_small(
