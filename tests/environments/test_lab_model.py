@@ -84,7 +84,7 @@ def test_a_known_program_has_the_misses_and_walks_that_it_must(
     expected = 2 * updates * (1 - ENTRIES / PAGES)
     assert more["tlb_misses"] == pytest.approx(expected, rel=0.03)
     # Two levels of walk caches hold all tables but the lowest: one reference to it, and in nested
-    # paging another to the host's, as no nested TLB holds so many pages.
+    # paging another to the host's, as no nested TLB holds 16,384 pages.
     references = {"nested": 2, "shadow": 1}[mode] * expected
     assert more["walk_references"] == pytest.approx(references, rel=0.05)
     parts = ("instructions", "walk_cycles", "vmm_cycles")

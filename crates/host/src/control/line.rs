@@ -14,9 +14,9 @@ pub struct Line {
     pub time: f64,
     /// The mode of the host at its end; `None`: unknown.
     pub mode: Option<PagingMode>,
-    /// Per second, all guests together: `exits`, `paging_exits`, `cr3_exits`, `instructions`, `cycles`,
-    /// `tlb_misses`, `walk_cycles`, `vmm_cycles`, as far as they are counted. A name that begins
-    /// with `model.` was counted by a model, not by hardware. `guests` is the number of guests.
+    /// Per second, all guests together: `exits`, `paging_exits`, `cr3_exits`, `instructions`,
+    /// `cycles`, `tlb_misses`, `walk_cycles`, `vmm_cycles`, as far as they are counted. A name that
+    /// begins with `model.` was counted by a model, not by hardware. `guests` is the number of guests.
     pub rates: BTreeMap<String, f64>,
     /// What is done.
     pub decision: Decision,

@@ -92,14 +92,8 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     size = f"{machine.memory_bytes >> 20}M"
     # Counting instructions needs one thread for all CPUs.
     threads = "single" if machine.icount is not None else "multi"
-    line = [
-        str(machine.qemu.program),
-        *machine.qemu.options,
-        "-accel",
-        f"tcg,thread={threads}",
-        "-cpu",
-        CPU,
-    ]
+    line = [str(machine.qemu.program), *machine.qemu.options]
+    line += ["-accel", f"tcg,thread={threads}", "-cpu", CPU]
     line += ["-smp", str(machine.smp), "-m", size]
     if machine.ram:
         share = "off" if machine.saved else "on"

@@ -95,7 +95,9 @@ class Lab(LabConfiguration):
             icount=None if icount == "off" else _number("icount", icount, 0, MOST_ICOUNT),
             kernel=_kernel(options.get("kernel")),
             snapshot=_choice("snapshot", options.get("snapshot", "on"), {"on": True, "off": False}),
-            model=_model(options.get("model", "off"), options.get("smp", "1")),
+            model=_model(
+                options.get("model", "off"), cpu_count("lab", "smp", options.get("smp", "1"))
+            ),
         )
 
     def has_folder(self, folder: Path) -> bool:
@@ -174,12 +176,12 @@ def _guest(text: str) -> str:
     return str(path)
 
 
-def _model(text: str, smp: str) -> str | None:
+def _model(text: str, smp: int) -> str | None:
     if text == "off":
         return None
     if text not in (known := _machines()):
         raise MisuseError(f"lab: model={text} is unknown", f"use {', '.join(known)} or off")
-    if smp != "1":
+    if smp != 1:
         raise MisuseError("lab: model= counts a host with one CPU", "use smp=1")
     return text
 

@@ -5,11 +5,12 @@
 //! event costs each exit something. A policy decides without this count where it cannot be had.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
 use perf_event_open_sys::bindings as perf;
 
 use vtax_sys::calls::perf::{perf_event_enable, perf_event_filter, perf_event_open};
@@ -22,10 +23,10 @@ use crate::place::cpus;
 /// Where tracefs is mounted, with what debugfs mounts by itself.
 const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// KVM's tracepoint for accesses to control registers, and the filter (arch/x86/kvm/trace.h).
-const DECODED: (&str, &str) = ("kvm_cr", "rw == 1 && cr == 3");
+const DECODED: (&str, &CStr) = ("kvm_cr", c"rw == 1 && cr == 3");
 /// Without decode assists `kvm_amd` leaves the instruction to KVM's emulator, which has no such
 /// tracepoint. `SVM_EXIT_WRITE_CR3` of `KVM_ISA_SVM` (asm/svm.h, arch/x86/kvm/trace.h).
-const EMULATED: (&str, &str) = ("kvm_exit", "exit_reason == 0x13 && isa == 2");
+const EMULATED: (&str, &CStr) = ("kvm_exit", c"exit_reason == 0x13 && isa == 2");
 
 /// The events, by processor.
 #[derive(Debug)]
@@ -107,17 +108,22 @@ fn open(tree: &Tree, vendor: Vendor, cpu: usize) -> Result<File, String> {
     attributes.size = perf::PERF_ATTR_SIZE_VER5;
     attributes.config = id;
     attributes.set_disabled(1);
-    let filter = CString::new(filter).map_err(|_| "a filter with a NUL".to_owned())?;
     let cpu = i32::try_from(cpu).map_err(|_| format!("there is no processor {cpu}"))?;
     let opened = perf_event_open(&mut attributes, cpu, None).and_then(|event| {
-        perf_event_filter(event.as_fd(), &filter)?;
+        perf_event_filter(event.as_fd(), filter)?;
         perf_event_enable(event.as_fd(), true)?;
         Ok(File::from(event))
     });
-    opened.map_err(|errno| format!("tracepoint kvm:{name}: {}", errno.desc()))
+    opened.map_err(|errno| {
+        let remedy = match errno {
+            Errno::EACCES | Errno::EPERM => "; run the controller as root",
+            _ => "",
+        };
+        format!("tracepoint kvm:{name}: {}{remedy}", errno.desc())
+    })
 }
 
-fn tracepoint(tree: &Tree, vendor: Vendor) -> (&'static str, &'static str) {
+fn tracepoint(tree: &Tree, vendor: Vendor) -> (&'static str, &'static CStr) {
     let cpus = tree.text("/proc/cpuinfo").unwrap_or_default();
     let decodes = cpus
         .split_ascii_whitespace()

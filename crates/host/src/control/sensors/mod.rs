@@ -192,7 +192,8 @@ impl Sensors {
         }
     }
 
-    /// The sensors of a machine: KVM's counters, its loads of CR3, and either pages of counters or perf.
+    /// The sensors of a machine: KVM's counters, guests' loads of CR3, and either pages of counters
+    /// or perf.
     pub fn of(tree: &Tree, pages: &[std::path::PathBuf], events: Option<perf::Events>) -> Self {
         let mut sensors: Vec<Box<dyn Sensor>> = vec![
             Box::new(kvm::Kvm::new(tree.clone())),
