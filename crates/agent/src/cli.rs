@@ -292,6 +292,9 @@ struct TracedArguments {
     /// File for how long the command took, as JSON; it is replaced
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Run the command once more before; its second run is a phase of its own
+    #[arg(long)]
+    warm_up: bool,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -354,7 +357,9 @@ impl Arguments {
                 every: arguments.every,
                 working_set: arguments.working_set,
             }),
-            Subcommands::Traced(arguments) => traced::run(&arguments.argv, arguments.out.as_ref()),
+            Subcommands::Traced(arguments) => {
+                traced::run(&arguments.argv, arguments.out.as_ref(), arguments.warm_up)
+            }
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
         }

@@ -18,6 +18,8 @@ pub struct TableEntry {
     pub dirty: bool,
     /// Does it map a page although it is above level 1?
     pub large: bool,
+    /// Is the accessed bit clear?
+    pub old: bool,
 }
 
 /// Something the guest's system software does; references lie between operations.
@@ -81,7 +83,7 @@ pub enum Operation {
         /// Did the guest write it at this moment? Otherwise it was there when its table was found.
         written: bool,
     },
-    /// A frame stops being a page table.
+    /// The guest writes to a frame for the first time after it stopped being a page table.
     FreeTable { table: Gfn },
     /// CR3 was loaded, or with `preserve` false the whole TLB was flushed in another way.
     LoadCr3 {
@@ -97,6 +99,11 @@ pub enum Operation {
     /// The processor raised a page fault.
     Fault {
         /// The address that was not translated (CR2).
+        address: Gva,
+    },
+    /// The processor executes in this page, for the first time since the last operation.
+    Fetch {
+        /// Any address in the page.
         address: Gva,
     },
 }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use vtax_model::error::ModelError;
 use vtax_model::limits::Limits;
 use vtax_model::model::address::{Gfn, Gva, PageSize, Reference, TableFormat};
+use vtax_model::model::counters::Exit;
 use vtax_model::model::shadow::ShadowStyle;
 use vtax_model::presets;
 use vtax_model::simulation::{Choice, Outcome, Setup, simulate};
@@ -166,7 +167,7 @@ fn four_billion_events_are_counted_and_take_no_time() {
     .chain([Owned::Block(Vec::new(), 1)]);
     let outcome = run(&setup, &names, steps).unwrap();
     for mode in &outcome.modes[1..4] {
-        let exits = mode.totals.exits[9];
+        let exits = mode.totals.exits[Exit::Other as usize];
         assert!(
             (exits - f64::from(count)).abs() < 0.5,
             "{}: {exits}",
@@ -174,7 +175,7 @@ fn four_billion_events_are_counted_and_take_no_time() {
         );
     }
     // Two loads of CR3 for each call.
-    let loads = outcome.modes[1].totals.exits[7];
+    let loads = outcome.modes[1].totals.exits[Exit::LoadCr3 as usize];
     assert!((loads - 2.0 * f64::from(count)).abs() < 0.5, "{loads}");
 }
 
@@ -361,19 +362,20 @@ fn asked() -> impl Strategy<Value = Operation> {
 
 fn observed() -> impl Strategy<Value = Operation> {
     let table = (frame(), 1..6_u8, address());
-    let bits = any::<[bool; 5]>();
+    let bits = any::<[bool; 6]>();
     let entry = (frame(), number(1023), bits, frame());
     prop_oneof![
         1 => table.prop_map(|(frame, level, start)| Operation::Table { frame, level, start }),
-        4 => entry.prop_map(|(table, index, [present, writable, dirty, large, written], frame)| {
+        4 => entry.prop_map(|(table, index, [present, writable, dirty, large, old, written], frame)| {
             let index = u16::try_from(index).unwrap();
-            let entry = TableEntry { frame, present, writable, dirty, large };
+            let entry = TableEntry { frame, present, writable, dirty, large, old };
             Operation::Entry { table, index, entry, written }
         }),
         1 => frame().prop_map(|table| Operation::FreeTable { table }),
         1 => (frame(), any::<bool>()).prop_map(|(root, preserve)| Operation::LoadCr3 { root, preserve }),
         1 => address().prop_map(|address| Operation::Invlpg { address }),
         1 => address().prop_map(|address| Operation::Fault { address }),
+        1 => address().prop_map(|address| Operation::Fetch { address }),
         1 => small().prop_map(|count| Operation::OtherExits { count }),
     ]
 }

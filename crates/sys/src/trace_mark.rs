@@ -16,12 +16,14 @@ pub enum Mark {
     Begin = 0x5654_4101,
     /// The trace ends here.
     End = 0x5654_4102,
+    /// The next phase of the trace begins here.
+    Phase = 0x5654_4103,
 }
 
 impl Mark {
     /// The mark of a leaf.
     pub fn of(leaf: u32) -> Option<Self> {
-        [Self::Arm, Self::Begin, Self::End]
+        [Self::Arm, Self::Begin, Self::End, Self::Phase]
             .into_iter()
             .find(|&mark| mark as u32 == leaf)
     }
@@ -38,11 +40,11 @@ mod tests {
 
     #[test]
     fn marks_come_back_and_no_leaf_of_a_processor_is_one() {
-        for mark in [Mark::Arm, Mark::Begin, Mark::End] {
+        for mark in [Mark::Arm, Mark::Begin, Mark::End, Mark::Phase] {
             assert_eq!(Mark::of(mark as u32), Some(mark));
             mark.set();
         }
-        for leaf in [0, 1, 0x1f, 0x4000_0000, 0x8000_0008, 0x5654_4103] {
+        for leaf in [0, 1, 0x1f, 0x4000_0000, 0x8000_0008, 0x5654_4104] {
             assert_eq!(Mark::of(leaf), None);
         }
     }

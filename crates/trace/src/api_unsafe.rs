@@ -140,7 +140,7 @@ impl GuestMemory for Cpu {
     }
 }
 
-/// A counter that translated code increments.
+/// A number that translated code increments or compares.
 #[derive(Clone, Copy)]
 pub struct Counter(sys::qemu_plugin_u64);
 
@@ -151,10 +151,39 @@ impl Counter {
         Self(sys::qemu_plugin_u64 { score, offset: 0 })
     }
 
+    /// Sets its value on the only CPU.
+    pub fn set(self, value: u64) {
+        // SAFETY: the scoreboard is never freed.
+        unsafe { sys::qemu_plugin_u64_set(self.0, 0, value) };
+    }
+
     /// Its value on the only CPU.
     pub fn get(self) -> u64 {
         // SAFETY: the scoreboard is never freed.
         unsafe { sys::qemu_plugin_u64_get(self.0, 0) }
+    }
+}
+
+/// Calls back each time before the block is executed, unless `number` is `value`; the callback gets
+/// the value.
+///
+/// # Safety
+/// `block` is the block of the running translation callback.
+pub unsafe fn unless(
+    block: *mut sys::qemu_plugin_tb,
+    number: Counter,
+    value: u64,
+    callback: sys::qemu_plugin_vcpu_udata_cb_t,
+) {
+    let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+    let other = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_NE;
+    let data = std::ptr::without_provenance_mut(usize::try_from(value).unwrap_or(0));
+    // SAFETY: as the caller promises; the counter is never freed, and the callback is one of this
+    // plugin's that takes a number.
+    unsafe {
+        sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
+            block, callback, flags, other, number.0, value, data,
+        );
     }
 }
 

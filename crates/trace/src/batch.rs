@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use vtax_model::error::ModelError;
 use vtax_model::model::address::Reference;
-use vtax_model::step::{Operation, Step, StepSource};
+use vtax_model::step::{Step, StepSource};
 
 /// Cycles per instruction without translation cost: an assumption, as for other traces.
 const BASE_CPI: f32 = 1.0;
@@ -24,7 +24,8 @@ pub struct Cut {
     pub end: usize,
     /// Instructions since the previous cut.
     pub instructions: u64,
-    pub operation: Option<Operation>,
+    /// The operation or the phase that follows.
+    pub then: Option<Step<'static>>,
 }
 
 /// The guest's run as it comes in; it ends when the sender is gone.
@@ -35,8 +36,8 @@ pub struct FromGuest {
     batch: Batch,
     cut: usize,
     begin: usize,
-    /// The operation of the previous cut, which has not been given out yet.
-    waiting: Option<Operation>,
+    /// The step after the previous cut, which has not been given out yet.
+    waiting: Option<Step<'static>>,
 }
 
 impl FromGuest {
@@ -70,8 +71,8 @@ impl FromGuest {
 
 impl StepSource for FromGuest {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
-        if let Some(operation) = self.waiting.take() {
-            return Ok(Some(Step::Operation(operation)));
+        if let Some(step) = self.waiting.take() {
+            return Ok(Some(step));
         }
         while self.cut == self.batch.cuts.len() {
             if !self.next_batch() {
@@ -83,11 +84,11 @@ impl StepSource for FromGuest {
         (self.cut, self.begin) = (self.cut + 1, cut.end);
         if references.is_empty()
             && cut.instructions == 0
-            && let Some(operation) = cut.operation
+            && let Some(step) = cut.then
         {
-            return Ok(Some(Step::Operation(operation)));
+            return Ok(Some(step));
         }
-        self.waiting = cut.operation;
+        self.waiting = cut.then;
         Ok(Some(Step::References {
             references,
             instructions: cut.instructions,

@@ -11,9 +11,10 @@ use vtax_model::model::address::Gva;
 use vtax_model::step::Operation;
 use vtax_sys::trace_mark::Mark;
 
-use crate::api_unsafe::{Counter, Cpu, Instruction, access_bytes};
+use crate::api_unsafe::{Counter, Cpu, Instruction, access_bytes, unless};
 use crate::consumer::{self, Writing};
 use crate::decode::{Special, special};
+use crate::fetches::Fetches;
 use crate::layout::{FRAME_SHIFT, is_kernel, physical};
 use crate::options::TraceOptions;
 use crate::recorder::Recorder;
@@ -36,6 +37,9 @@ struct State {
     id: sys::qemu_plugin_id_t,
     options: TraceOptions,
     instructions: Counter,
+    /// The page in which the guest executes, if nothing happened since it was told.
+    page: Counter,
+    fetches: Fetches,
     cpu: Option<Cpu>,
     /// Data of callbacks, each kept once: translated code points to them.
     specials: HashMap<Special, Box<Special>>,
@@ -94,6 +98,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let fresh = State {
         id,
         instructions: Counter::new(),
+        page: Counter::new(),
+        fetches: Fetches::new(),
         cpu: None,
         specials: HashMap::new(),
         armed: false,
@@ -134,10 +140,16 @@ unsafe extern "C" fn on_quiet_block(_: sys::qemu_plugin_id_t, block: *mut sys::q
 
 unsafe extern "C" fn on_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_plugin_tb) {
     let Some(state) = state() else { return };
+    let mut told = None;
     // SAFETY: `block` is the block of this callback.
     for instruction in unsafe { Instruction::of(block) } {
         instruction.count(state.instructions);
         let kernel = is_kernel(instruction.address());
+        let page = instruction.address() >> FRAME_SHIFT;
+        if told.replace(page) != Some(page) && !(kernel && state.options.user_only) {
+            // SAFETY: as above.
+            unsafe { unless(block, state.page, page, Some(on_page)) };
+        }
         match (kernel, state.options.user_only) {
             (false, _) => {
                 instruction.memory(Some(on_load), false);
@@ -176,6 +188,13 @@ unsafe extern "C" fn on_special(_: c_uint, data: *mut c_void) {
         state.mark();
     } else if state.recorder.is_some() {
         state.follow(found);
+    }
+}
+
+unsafe extern "C" fn on_page(_: c_uint, page: *mut c_void) {
+    let Some(state) = state() else { return };
+    if state.recorder.is_some() {
+        state.fetch(page.addr() as u64);
     }
 }
 
@@ -263,6 +282,11 @@ impl State {
                 }
             }
             Some(Mark::End) => self.end(),
+            Some(Mark::Phase) => {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.next_phase(self.instructions.get());
+                }
+            }
             _ => {}
         }
     }
@@ -337,7 +361,26 @@ impl State {
         }
     }
 
+    /// The guest executes in a page, other than that of the block before.
+    fn fetch(&mut self, page: u64) {
+        if self.fetches.is_new(page)
+            && let Some(recorder) = &mut self.recorder
+        {
+            let address = Gva(page << FRAME_SHIFT);
+            recorder.operation(Operation::Fetch { address }, self.instructions.get());
+        }
+        self.page.set(page);
+    }
+
+    /// What was told of pages may not hold any more.
+    fn forget_pages(&mut self) {
+        self.fetches.forget();
+        // No page: addresses are 64 bits long.
+        self.page.set(u64::MAX);
+    }
+
     fn tell(&mut self, operation: Operation) {
+        self.forget_pages();
         self.counts.count(&operation);
         if let Some(recorder) = &mut self.recorder {
             recorder.operation(operation, self.instructions.get());
@@ -365,6 +408,7 @@ impl State {
     }
 
     fn with_tables(&mut self, act: impl FnOnce(&mut Tables, &mut Cpu, &mut dyn FnMut(Operation))) {
+        self.forget_pages();
         let (Some(cpu), Some(recorder)) = (&mut self.cpu, &mut self.recorder) else {
             return;
         };

@@ -16,6 +16,7 @@ mod api_unsafe;
 mod batch;
 mod consumer;
 mod decode;
+mod fetches;
 #[cfg(not(test))]
 mod hooks_unsafe;
 mod layout;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use vtax_model::model::address::{Gva, Reference};
-use vtax_model::step::Operation;
+use vtax_model::step::{Operation, Step};
 use vtax_model::traces::BLOCK_REFERENCES;
 
 use crate::batch::{Batch, Cut, FromGuest};
@@ -32,6 +32,7 @@ pub struct Recorder {
     /// Where the current block begins.
     begin: usize,
     counted: u64,
+    phase: u32,
     totals: Totals,
     to: SyncSender<Batch>,
     empty: Receiver<Batch>,
@@ -48,6 +49,7 @@ impl Recorder {
             limit: BLOCK_REFERENCES,
             begin: 0,
             counted,
+            phase: 0,
             totals: Totals::default(),
             to,
             empty,
@@ -72,7 +74,13 @@ impl Recorder {
     /// Records an operation after everything recorded so far.
     pub fn operation(&mut self, operation: Operation, counted: u64) {
         self.totals.operations += 1;
-        self.end_block(counted, Some(operation));
+        self.end_block(counted, Some(Step::Operation(operation)));
+    }
+
+    /// Begins the next phase; the first is 0.
+    pub fn next_phase(&mut self, counted: u64) {
+        self.phase += 1;
+        self.end_block(counted, Some(Step::Phase(self.phase)));
     }
 
     /// Sends what is left; after that the consumer ends.
@@ -82,7 +90,7 @@ impl Recorder {
         self.totals
     }
 
-    fn end_block(&mut self, counted: u64, operation: Option<Operation>) {
+    fn end_block(&mut self, counted: u64, then: Option<Step<'static>>) {
         let end = self.batch.references.len();
         let instructions = counted.saturating_sub(self.counted);
         self.totals.references += (end - self.begin) as u64;
@@ -91,7 +99,7 @@ impl Recorder {
         self.batch.cuts.push(Cut {
             end,
             instructions,
-            operation,
+            then,
         });
         self.begin = end;
         if end + BLOCK_REFERENCES > BATCH_REFERENCES || self.batch.cuts.len() >= BATCH_CUTS {
@@ -120,7 +128,7 @@ fn fresh() -> Batch {
 mod tests {
     use std::thread;
 
-    use vtax_model::step::{Step, StepSource};
+    use vtax_model::step::StepSource;
 
     use super::*;
 

@@ -1,13 +1,13 @@
 //! The guest's page tables, followed by the stores of its kernel.
 //!
 //! They are learnt by reading them from a loaded root; after that, every store to a page that is a
-//! table is examined. A frame stops being a table when the last entry that leads to it is gone. A
-//! root stops being one when it maps no user memory any more and is not in use: Linux empties it
-//! before it frees it. The content of a process's tables before their root is first loaded is read
+//! table is examined. A table is left when the last entry that leads to it is gone. A root is left
+//! when it maps no user memory any more and is not in use: Linux empties it before it frees it. The
+//! frame is freed at the first store to it after that: then a VMM that shadows tables learns of it. The content of a process's tables before their root is first loaded is read
 //! at that time, and counts as found, not as written: a VMM that shadows them would not see those
 //! writes either.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use vtax_model::model::address::{Gfn, Gva};
 use vtax_model::step::{Operation, TableEntry};
@@ -21,6 +21,7 @@ const MOST_FRAMES: u64 = 1 << 30;
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
+const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 
@@ -42,6 +43,8 @@ struct Table {
 
 pub struct Tables {
     known: HashMap<u64, Table>,
+    /// Frames that were tables and were not stored to since.
+    left: HashSet<u64>,
     /// A bit for each frame of the guest's memory.
     member: Vec<u64>,
     frames: u64,
@@ -54,13 +57,14 @@ impl Tables {
         let words = usize::try_from(frames.div_ceil(64)).unwrap_or(0);
         Self {
             known: HashMap::new(),
+            left: HashSet::new(),
             member: vec![0; words],
             frames,
             root: None,
         }
     }
 
-    /// Is a frame a page table?
+    /// Is a frame a page table, or was it one and was not stored to since?
     #[inline]
     pub fn contains(&self, frame: u64) -> bool {
         let word = usize::try_from(frame / 64)
@@ -83,14 +87,14 @@ impl Tables {
         tell: &mut dyn FnMut(Operation),
     ) {
         self.know(root, LEVELS, 0, memory, tell);
-        if !self.contains(root) {
+        if !self.known.contains_key(&root) {
             return;
         }
         let before = self.root.replace(root);
         let root = Gfn(root);
         tell(Operation::LoadCr3 { root, preserve });
         if let Some(before) = before {
-            self.drop_empty_root(before, tell);
+            self.drop_empty_root(before);
         }
     }
 
@@ -110,6 +114,7 @@ impl Tables {
         memory: &mut dyn GuestMemory,
         tell: &mut dyn FnMut(Operation),
     ) {
+        self.free(frame, tell);
         let (Some(now), Some(table)) = (memory.entry(frame, index), self.known.get_mut(&frame))
         else {
             return;
@@ -128,10 +133,10 @@ impl Tables {
         tell(entry(frame, index, now, level, true));
         if old != new {
             if let Some(old) = old {
-                self.unlink(old, tell);
+                self.unlink(old);
             }
             if level == LEVELS {
-                self.drop_empty_root(frame, tell);
+                self.drop_empty_root(frame);
             }
         }
     }
@@ -162,7 +167,7 @@ impl Tables {
     ) {
         let known = self.known.get(&frame);
         if known.is_none_or(|table| table.level != level) {
-            self.drop_table(frame, tell);
+            self.drop_table(frame);
             self.find(frame, level, start, memory, tell);
         }
     }
@@ -182,6 +187,7 @@ impl Tables {
         let Some(entries) = memory.table(frame) else {
             return;
         };
+        self.free(frame, tell);
         tell(Operation::Table {
             frame: Gfn(frame),
             level,
@@ -207,17 +213,17 @@ impl Tables {
     }
 
     /// Called when an entry that led to a table is gone.
-    fn unlink(&mut self, frame: u64, tell: &mut dyn FnMut(Operation)) {
+    fn unlink(&mut self, frame: u64) {
         let Some(table) = self.known.get_mut(&frame) else {
             return;
         };
         table.parents = table.parents.saturating_sub(1);
         if table.parents == 0 {
-            self.drop_table(frame, tell);
+            self.drop_table(frame);
         }
     }
 
-    fn drop_empty_root(&mut self, frame: u64, tell: &mut dyn FnMut(Operation)) {
+    fn drop_empty_root(&mut self, frame: u64) {
         let Some(table) = self.known.get(&frame) else {
             return;
         };
@@ -225,20 +231,27 @@ impl Tables {
             .iter()
             .all(|bits| bits & PRESENT == 0);
         if empty && table.level == LEVELS && self.root != Some(frame) {
-            self.drop_table(frame, tell);
+            self.drop_table(frame);
         }
     }
 
-    fn drop_table(&mut self, frame: u64, tell: &mut dyn FnMut(Operation)) {
+    fn drop_table(&mut self, frame: u64) {
         let Some(table) = self.known.remove(&frame) else {
             return;
         };
-        self.mark(frame, false);
-        tell(Operation::FreeTable { table: Gfn(frame) });
+        self.left.insert(frame);
         for &bits in table.entries.iter() {
             if let Some(below) = child(bits, table.level) {
-                self.unlink(below, tell);
+                self.unlink(below);
             }
+        }
+    }
+
+    /// Called when a frame is stored to, or becomes a table again.
+    fn free(&mut self, frame: u64, tell: &mut dyn FnMut(Operation)) {
+        if self.left.remove(&frame) {
+            self.mark(frame, false);
+            tell(Operation::FreeTable { table: Gfn(frame) });
         }
     }
 
@@ -283,6 +296,7 @@ fn entry(table: u64, index: usize, bits: u64, level: u8, written: bool) -> Opera
             writable: has(WRITABLE),
             dirty: has(DIRTY),
             large: level > 1 && has(LARGE),
+            old: !has(ACCESSED),
         }
     } else {
         TableEntry::default()
@@ -435,6 +449,7 @@ mod tests {
             writable: false,
             dirty: true,
             large: false,
+            old: true,
         };
         let expected = Operation::Entry {
             table: Gfn(12),
@@ -443,7 +458,13 @@ mod tests {
             written: true,
         };
         assert_eq!(told, [expected]);
-        assert_eq!(freed(&world.store(11, 1, 0)), [12]);
+        assert_eq!(freed(&world.store(11, 1, 0)), [0_u64; 0]);
+        // A VMM that shadows the table learns of its end when the frame is used again.
+        assert!(world.tables.contains(12));
+        assert_eq!(
+            world.store(12, 0, 0),
+            [Operation::FreeTable { table: Gfn(12) }]
+        );
         assert!(!world.tables.contains(12));
     }
 
@@ -476,15 +497,19 @@ mod tests {
         assert_eq!(world.tables.len(), 7);
         // The first root maps no user memory and is not in use: it is forgotten, but the kernel's
         // tables below it stay.
-        assert!(!world.tables.contains(1));
-        assert!(world.tables.contains(2));
+        assert!(!world.tables.known.contains_key(&1));
+        assert!(world.tables.known.contains_key(&2));
         // Linux empties the tables from the lowest level up while the root is still loaded.
-        for (frame, below) in [(23, 24), (22, 23), (21, 22)] {
-            assert_eq!(freed(&world.store(frame, 0, 0)), [below]);
+        for frame in [23, 22, 21] {
+            assert_eq!(freed(&world.store(frame, 0, 0)), [0_u64; 0]);
         }
-        assert!(world.tables.contains(21));
-        let told = world.load(1);
-        assert_eq!(freed(&told), [21]);
+        assert!(world.tables.known.contains_key(&21));
+        // It was left before, and is a table again.
+        assert_eq!(freed(&world.load(1)), [1]);
+        assert_eq!(world.tables.len(), 4);
+        for frame in [24, 23, 22, 21] {
+            assert_eq!(freed(&world.store(frame, 5, 0)), [frame]);
+        }
         assert_eq!(world.tables.len(), 4);
     }
 

@@ -20,6 +20,7 @@ Examples:
   vtax study dav2m --quick --out /tmp/dav2m
   vtax study dav2m --figure 10 --json
   vtax study vrtprof --quick
+  vtax study dav2m --validate --only perl --only gcc
 """
 INSTALL = "in a checkout of vtax: pip install ./studies"
 
@@ -43,6 +44,7 @@ class Study(Protocol):
         figure: str | None,
         only: Sequence[str],
         seed: int,
+        validate: bool,
         as_json: bool,
         quiet: bool,
     ) -> None:
@@ -116,12 +118,16 @@ def study(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Measure only this environment or program; repeat it (explain)."
+            metavar="NAME", help="Measure only this environment or program; repeat it (explain, --validate)."
         ),
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="Seed of the random generator.")
     ] = 1,
+    validate: Annotated[
+        bool,
+        typer.Option("--validate", help="Hold its model against what is real instead (dav2m)."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -131,11 +137,12 @@ def study(
     not a failure: the exit code is 0 either way.
     """
     _find(name).conduct(
-        out or Path("studies") / name,
+        out or Path("studies") / (f"{name}-validation" if validate else name),
         quick=quick,
         figure=figure,
         only=only or (),
         seed=seed,
+        validate=validate,
         as_json=as_json,
         quiet=quiet,
     )

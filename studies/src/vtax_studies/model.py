@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from vtax.core.errors import MisuseError
 from vtax.core.page.page import Figure, HeatMap
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class Study:
     """Whether it knows `--only`."""
     modelled: bool = False
     """Whether the findings come out of a model; otherwise they were measured."""
+    validation: Study | None = None
+    """What `--validate` does instead: it holds the study's model against what is real."""
 
     @property
     def found(self) -> str:
@@ -211,15 +214,20 @@ class Study:
         figure: str | None,
         only: Sequence[str],
         seed: int,
+        validate: bool,
         as_json: bool,
         quiet: bool,
     ) -> None:
-        """Carry the study out, write its files in the folder and print its claims.
+        """Carry the study, or its validation, out; write files in the folder and print the claims.
 
-        Raises MisuseError for a figure or a name of `only` that the study does not have, VtaxError
-        when nothing can be measured or a file cannot be written, KeyboardInterrupt after Ctrl-C.
+        Raises MisuseError for a figure, a name of `only` or a validation that the study does not
+        have, VtaxError when nothing can be measured or a file cannot be written, KeyboardInterrupt
+        after Ctrl-C.
         """
         from vtax_studies.driver import conduct
 
+        study = self.validation if validate else self
+        if study is None:
+            raise MisuseError(f"study '{self.name}' has no model to validate")
         options = StudyOptions(quick, figure, seed, only, folder)
-        conduct(self, options, folder, as_json=as_json, quiet=quiet)
+        conduct(study, options, folder, as_json=as_json, quiet=quiet)

@@ -16,8 +16,11 @@ pub enum Exit {
     GuestFault,
     /// Shadow paging: a write to a protected page table, emulated (`mmu_pte_write`).
     TableWrite,
-    /// Shadow paging: first write to a leaf table, which then goes unsync (`mmu_unsync`).
+    /// Shadow paging: first write to a leaf table, which then goes unsync.
     Unsync,
+    /// Shadow paging: first write to a frame that was a table above the leaves; the VMM stops
+    /// shadowing it.
+    Unprotect,
     /// Shadow paging: INVLPG.
     Invlpg,
     /// Shadow paging: a load of CR3 (context switch, or kernel entry and exit with isolation).
@@ -29,7 +32,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
     /// All causes, in the order of [`Counters::exits`].
     pub const ALL: [Self; Self::COUNT] = [
         Self::NestedFault,
@@ -38,6 +41,7 @@ impl Exit {
         Self::GuestFault,
         Self::TableWrite,
         Self::Unsync,
+        Self::Unprotect,
         Self::Invlpg,
         Self::LoadCr3,
         Self::Policy,
@@ -53,6 +57,7 @@ impl Exit {
             Self::GuestFault => "guest_fault",
             Self::TableWrite => "table_write",
             Self::Unsync => "unsync",
+            Self::Unprotect => "unprotect",
             Self::Invlpg => "invlpg",
             Self::LoadCr3 => "load_cr3",
             Self::Policy => "policy",

@@ -6,7 +6,7 @@ use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
 use crate::error::ModelError;
 use crate::limits::{Limits, Meter};
-use crate::model::address::Reference;
+use crate::model::address::{Gva, Reference};
 use crate::model::counters::Counters;
 use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
@@ -96,11 +96,15 @@ impl Follower {
             }
             Step::Operation(operation) => {
                 self.meter.pay(0);
-                if let Operation::Fault { address } = operation {
-                    let walk = self.guest.faulting_walk(address);
-                    for lane in &mut self.lanes {
-                        lane.core.guest_fault(address, &walk);
+                match operation {
+                    Operation::Fault { address } => {
+                        let walk = self.guest.faulting_walk(address);
+                        for lane in &mut self.lanes {
+                            lane.core.guest_fault(address, &walk);
+                        }
                     }
+                    Operation::Fetch { address } => self.fetch(address),
+                    _ => {}
                 }
                 self.operate(&operation)?;
             }
@@ -177,6 +181,15 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// The processor executes in a page. What the trace's tables do not map is left out.
+    fn fetch(&mut self, address: Gva) {
+        if let Ok(found) = self.guest.translate(address, false) {
+            for lane in &mut self.lanes {
+                lane.core.fetch(address, &found, self.guest.tables());
+            }
+        }
     }
 
     /// A reference at which the guest faults, sets a dirty bit, or leaves for a device.

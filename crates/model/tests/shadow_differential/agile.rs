@@ -117,9 +117,14 @@ impl AgileReference {
         if self.prefetch > 1 {
             let first = index / self.prefetch * self.prefetch;
             for neighbour in first..(first + self.prefetch).min(512) {
-                if !self.page(own).entries.contains_key(&neighbour) {
-                    self.fill(own, neighbour, tables);
+                if self.page(own).entries.contains_key(&neighbour) {
+                    continue;
                 }
+                let guest = tables.entry(own.0, neighbour);
+                if guest.is_none_or(|guest| !guest.present || guest.old) {
+                    break;
+                }
+                self.fill(own, neighbour, tables);
             }
         }
     }

@@ -153,12 +153,7 @@ impl Reference {
             ShadowStyle::Palacios => (false, u8::MAX),
         };
         if may_unsync && keys.iter().all(|own| own.1 == 1) {
-            if keys.iter().any(|own| !self.pages[own].unsync) {
-                account.exit(Exit::Unsync, account.costs().unsync);
-            }
-            for own in keys {
-                self.page(own).unsync = true;
-            }
+            self.go_unsync(keys, account);
             return;
         }
         account.exit(Exit::TableWrite, account.costs().table_write);
@@ -170,6 +165,29 @@ impl Reference {
         let flooded = |own: &Key| own.1 > 1 && self.pages[own].writes >= flood;
         let flooded: Vec<Key> = keys.into_iter().filter(flooded).collect();
         self.zap_all(flooded, account);
+    }
+
+    fn go_unsync(&mut self, keys: Vec<Key>, account: &mut CostAccount<'_>) {
+        if keys.iter().any(|own| !self.pages[own].unsync) {
+            account.exit(Exit::Unsync, account.costs().unsync);
+        }
+        for own in keys {
+            self.page(own).unsync = true;
+        }
+    }
+
+    /// The frame of a table is written for another use.
+    fn free(&mut self, table: Gfn, account: &mut CostAccount<'_>) {
+        let keys = self.keys_of(table);
+        let unsync = matches!(self.style, ShadowStyle::Kvm { unsync: true, .. });
+        match keys.iter().map(|own| own.1).max() {
+            Some(1) if unsync => self.go_unsync(keys, account),
+            Some(_) if unsync => {
+                account.exit(Exit::Unprotect, account.costs().table_write);
+                self.zap_all(keys, account);
+            }
+            _ => self.zap_all(keys, account),
+        }
     }
 
     fn remembers(&self, root: Gfn) -> bool {
@@ -260,9 +278,14 @@ impl Reference {
         if block > 1 {
             let first = index / block * block;
             for neighbour in first..(first + block).min(512) {
-                if !self.page((table, 1)).entries.contains_key(&neighbour) {
-                    self.fill(table, neighbour, tables);
+                if self.page((table, 1)).entries.contains_key(&neighbour) {
+                    continue;
                 }
+                let guest = tables.entry(table, neighbour);
+                if guest.is_none_or(|guest| !guest.present || guest.old) {
+                    break;
+                }
+                self.fill(table, neighbour, tables);
             }
         }
     }
@@ -437,10 +460,7 @@ impl Expected for Reference {
     fn event(&mut self, event: &GuestEvent, tables: &GuestTables, account: &mut CostAccount<'_>) {
         match *event {
             GuestEvent::TableWrite { table, index, .. } => self.write(table, index, account),
-            GuestEvent::TableFreed { table } => {
-                let keys = self.keys_of(table);
-                self.zap_all(keys, account);
-            }
+            GuestEvent::TableFreed { table } => self.free(table, account),
             GuestEvent::Invlpg { address } => {
                 account.exit(Exit::Invlpg, account.costs().invlpg);
                 for root in self.roots() {

@@ -43,6 +43,10 @@ class Wanted:
     user_only: bool
     compare: bool
     """Whether to run the command once more without the plugin, for the slowdown."""
+    warm_up: bool = False
+    """Whether the command runs once before, in the trace's phase 0; then it is phase 1."""
+    passed_on: bool = True
+    """Whether what the command prints goes to standard error."""
     timeout_s: float | None = None
     stdin: bytes | None = None
     consume: Callable[[Path], None] | None = None
@@ -179,9 +183,11 @@ def _run(
         exchange = Exchange(work, FOLDER)
         exchange.create({} if wanted.stdin is None else {STDIN: wanted.stdin})
         where = f"{machine.launch.work_inside}/{FOLDER}/{TIME}"
-        line = [guest.agent_inside(), "traced", "--out", where, "--", *wanted.argv]
+        line = [guest.agent_inside(), "traced", "--out", where]
+        line += ["--warm-up"] if wanted.warm_up else []
+        line += ["--", *wanted.argv]
         try:
-            with _passed_on(exchange.path, wanted=recording is not None):
+            with _passed_on(exchange.path, wanted=wanted.passed_on and recording is not None):
                 finished = machine.run(
                     line, wanted.variables, FOLDER, wanted.timeout_s, workdir=wanted.workdir
                 )

@@ -88,6 +88,10 @@ def trace(
     share: Share = None,
     env: Env = None,
     timeout: options.Timeout = None,
+    warm_up: Annotated[
+        bool,
+        typer.Option("--warm-up", help="Trace the command twice: its second run is phase 1."),
+    ] = False,
     slowdown: Annotated[
         bool,
         typer.Option("--slowdown/--no-slowdown", help="Run once more without the trace."),
@@ -128,6 +132,7 @@ def trace(
         consume=simulated,
         user_only=user_only,
         compare=slowdown,
+        warm_up=warm_up,
         timeout_s=None if timeout is None else parse_duration(timeout),
     )
     with progress(quiet) as told:

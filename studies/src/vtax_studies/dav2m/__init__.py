@@ -21,4 +21,14 @@ STUDY = Study(
     quick="fewer points and shorter runs than the study's",
     alone="claims that need other data are not listed",
     modelled=True,
+    validation=Study(
+        name="dav2m",
+        about="the model's counts beside those of KVM",
+        title="The model of paging beside stock KVM: exits predicted from traces, and counted",
+        paper="vtax's own model, docs/paging.md",
+        module="vtax_studies.dav2m.validation.parts",
+        quick="two programs, two repetitions",
+        says="The model says",
+        selects=True,
+    ),
 )

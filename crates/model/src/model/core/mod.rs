@@ -208,6 +208,23 @@ impl Core {
         self.tlb.insert(address, size, space, writable);
     }
 
+    /// The guest executes in the page of `address`, which its tables translate as `found`: the VMM
+    /// maps the page where it has not yet. No instruction TLB is modelled.
+    pub fn fetch(&mut self, address: Gva, found: &Translation, tables: &GuestTables) {
+        if !self.walks {
+            return;
+        }
+        match self.translating {
+            Translating::Native => {}
+            Translating::Nested => {
+                if self.host.map(self.data_address(address, found)) {
+                    self.exit(Exit::NestedFault, self.machine.costs.nested_fault);
+                }
+            }
+            Translating::Shadow | Translating::Agile => self.fetch_shadow(address, found, tables),
+        }
+    }
+
     /// The guest's tables do not translate `address`: the hardware walked them and faulted.
     pub fn guest_fault(&mut self, address: Gva, walk: &PartialWalk) {
         self.tally.tlb_misses += 1;

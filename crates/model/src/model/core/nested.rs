@@ -74,7 +74,7 @@ impl Host {
     /// Maps the page around `address`; returns whether it was unmapped before. There is nothing
     /// outside the guest's memory.
     #[inline]
-    fn map(&mut self, address: Gpa) -> bool {
+    pub fn map(&mut self, address: Gpa) -> bool {
         let page = address.0 >> self.page_shift;
         let word = usize::try_from(page / 64).ok();
         let Some(word) = word.and_then(|word| self.mapped.get_mut(word)) else {

@@ -93,6 +93,22 @@ impl Core {
         walk.writable
     }
 
+    /// The shadow tables get the entry through which the guest fetches instructions.
+    pub(super) fn fetch_shadow(&mut self, address: Gva, found: &Translation, tables: &GuestTables) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        let mut account = CostAccount::new(&mut self.charged, &self.machine.costs);
+        let walk = shadow
+            .tables
+            .resolve_at(address, found, false, tables, &mut account);
+        let exits = account.exits();
+        if walk.flushed {
+            self.clear_guest_dimension();
+        }
+        self.after_exits(exits);
+    }
+
     /// The guest's own fault under shadow paging: the VMM takes it and passes it on.
     pub(super) fn fault_shadow(&mut self, walk: &PartialWalk) {
         let Some(shadow) = &mut self.shadow else {

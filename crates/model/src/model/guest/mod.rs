@@ -145,7 +145,8 @@ impl Guest {
         &self.tables
     }
 
-    /// Translates with the guest's tables as the hardware would; a write sets the dirty bit.
+    /// Translates with the guest's tables as the hardware would; the accessed bit is set, by a
+    /// write the dirty bit too.
     ///
     /// Fails with the partial walk when the page is absent, or when a read-only page is written.
     #[inline]
@@ -382,6 +383,7 @@ impl Guest {
             writable: region.writable,
             dirty: false,
             large,
+            old: false,
             written_at: 0,
         };
         self.write(table, level, address, entry, events);
@@ -450,6 +452,7 @@ impl Guest {
             writable: true,
             dirty: false,
             large,
+            old: false,
             written_at: 0,
         };
         self.write(table, level, found.page, entry, events);

@@ -29,6 +29,7 @@ pub(super) const fn is_observed(operation: &Operation) -> bool {
             | Operation::LoadCr3 { .. }
             | Operation::Invlpg { .. }
             | Operation::Fault { .. }
+            | Operation::Fetch { .. }
     )
 }
 
@@ -116,8 +117,8 @@ impl Guest {
                 events.extend((0..count).map(|_| GuestEvent::OtherExit));
                 Ok(())
             }
-            // The caller of `faulting_walk` tells the cores.
-            Operation::Fault { .. } => Ok(()),
+            // The caller tells the cores.
+            Operation::Fault { .. } | Operation::Fetch { .. } => Ok(()),
             _ => Err(wrong(
                 "process",
                 "a trace of a real guest cannot have operations on processes".into(),
@@ -178,6 +179,7 @@ impl Guest {
             writable: entry.writable,
             dirty: entry.dirty,
             large: entry.large,
+            old: entry.old,
             written_at: 0,
         };
         let before = self.tables.set(table, index, now);
@@ -228,6 +230,7 @@ mod tests {
         writable: false,
         dirty: false,
         large: false,
+        old: false,
     };
 
     fn guest() -> Guest {

@@ -80,7 +80,8 @@ impl Guest {
         self.invalidate(&found, events)
     }
 
-    /// Copies the tables of the running process; writable pages become read-only on both sides.
+    /// Copies the tables of the running process; writable pages become read-only on both
+    /// sides, and the child's count as not accessed, as Linux does it.
     pub(super) fn fork(
         &mut self,
         child: u32,
@@ -114,6 +115,7 @@ impl Guest {
             }
             self.frames.share(leaf.entry.frame);
             let table = self.table_for(root, user_root, leaf.page, leaf.size.level(), events)?;
+            let entry = GuestEntry { old: true, ..entry };
             self.write(table, leaf.size.level(), leaf.page, entry, events);
         }
         self.processes.insert(child, copy);

@@ -10,7 +10,8 @@ const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const DIRTY: u64 = 1 << 2;
 const LARGE: u64 = 1 << 3;
-const FRAME_SHIFT: u32 = 4;
+const OLD: u64 = 1 << 4;
+const FRAME_SHIFT: u32 = 5;
 const FRAME_BITS: u32 = 30;
 const CLOCK_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
 const CLOCK_MAX: u64 = (1 << (64 - CLOCK_SHIFT)) - 1;
@@ -30,7 +31,9 @@ pub struct GuestEntry {
     pub dirty: bool,
     /// Does an entry above level 1 map a page?
     pub large: bool,
-    /// [`GuestTables::clock`] when the guest last wrote the entry (the dirty bit apart).
+    /// Is the accessed bit clear (leaf entries)?
+    pub old: bool,
+    /// [`GuestTables::clock`] when the guest's kernel last wrote the entry.
     pub written_at: u64,
 }
 
@@ -41,6 +44,7 @@ impl GuestEntry {
         writable: false,
         dirty: false,
         large: false,
+        old: false,
         written_at: 0,
     };
 
@@ -49,6 +53,7 @@ impl GuestEntry {
             | flag(self.writable, WRITABLE)
             | flag(self.dirty, DIRTY)
             | flag(self.large, LARGE)
+            | flag(self.old, OLD)
             | (self.frame.0 << FRAME_SHIFT)
             | (self.written_at.min(CLOCK_MAX) << CLOCK_SHIFT)
     }
@@ -60,6 +65,7 @@ impl GuestEntry {
             writable: bits & WRITABLE != 0,
             dirty: bits & DIRTY != 0,
             large: bits & LARGE != 0,
+            old: bits & OLD != 0,
             written_at: bits >> CLOCK_SHIFT,
         }
     }
@@ -249,7 +255,7 @@ impl GuestTables {
         before
     }
 
-    /// Walks from `root`; a write sets the dirty bit of the entry it finds.
+    /// Walks from `root`; sets the accessed bit of the entry it finds, a write the dirty bit too.
     #[inline]
     pub(super) fn walk(&mut self, root: Gfn, address: Gva, write: bool) -> Walked {
         let levels = self.format.levels();
@@ -281,6 +287,7 @@ impl GuestTables {
                 }
                 *bits |= DIRTY;
             }
+            *bits &= !OLD;
             let entry = GuestEntry::unpack(*bits);
             let size = PageSize::ALL[usize::from(level - 1)];
             return Ok(Translation {
@@ -354,7 +361,7 @@ impl GuestTables {
         write: bool,
     ) -> Option<Translation> {
         let needed = PRESENT | if write { WRITABLE | DIRTY } else { 0 };
-        if leaf.0 & needed != needed {
+        if leaf.0 & (needed | OLD) != needed {
             return None;
         }
         let level = self.format.levels() + 1 - path.depth;

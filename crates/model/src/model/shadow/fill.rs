@@ -164,7 +164,8 @@ impl ShadowTables {
         self.refills.note(key, index, found.written_at)
     }
 
-    /// Fills the absent neighbours of a leaf entry that the guest has mapped.
+    /// Fills the absent neighbours of a leaf entry, up to the first that the guest has not mapped
+    /// or not accessed (KVM's `pte_prefetch`).
     fn prefetch(&mut self, page: usize, address: Gva, tables: &GuestTables) {
         let key = self.pages.page(page).key;
         let block = self.setup.style.prefetch();
@@ -179,10 +180,11 @@ impl ShadowTables {
             if self.pages.entry(slot).is_present() {
                 continue;
             }
-            if let Some((entry, written_at)) = self.mirror(key, neighbour, faulting, tables) {
-                self.pages.set(slot, entry);
-                self.refills.note(key, neighbour, written_at);
-            }
+            let Some((entry, written_at)) = self.mirror(key, neighbour, faulting, tables) else {
+                break;
+            };
+            self.pages.set(slot, entry);
+            self.refills.note(key, neighbour, written_at);
         }
     }
 
@@ -200,7 +202,7 @@ impl ShadowTables {
         }
         let guest = tables.entry(key.frame, self.geometry.guest_index(key, index))?;
         let entry = Entry::leaf(guest.frame, guest.writable, guest.dirty);
-        guest.present.then_some((entry, guest.written_at))
+        (guest.present && !guest.old).then_some((entry, guest.written_at))
     }
 
     fn walk_again(&self, address: Gva, found: &Translation) -> ShadowWalk {

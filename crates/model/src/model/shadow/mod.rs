@@ -20,10 +20,10 @@
 //! - **Agile.** All tables are protected at first; one that is written twice in an interval goes
 //!   to nested mode with everything below it, and returns after a quiet interval.
 //!
-//! Simplifications: the accesses of the guest's kernel to its own tables are not translated; all
-//! entries that the guest has mapped count as accessed, so that all may be prefetched (KVM takes
-//! the accessed ones); a flushing CR3 load with PCID keeps all remembered roots; one processor, so
-//! no lock and no remote flush; frames of guest memory stand for host frames.
+//! Simplifications: the accesses of the guest's kernel to its own tables are not translated; a
+//! flushing CR3 load with PCID keeps all remembered roots; one processor, so no lock and no remote
+//! flush; frames of guest memory stand for host frames, and all may be prefetched (KVM takes those
+//! that the host has mapped).
 
 mod agile;
 mod entry;

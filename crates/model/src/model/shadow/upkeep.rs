@@ -42,15 +42,26 @@ impl ShadowTables {
         self.emulate_write(&pages, index, address, account)
     }
 
-    /// The guest freed a table's frame.
+    /// The guest writes to a frame that was a table.
     ///
-    /// The guest does not tell the VMM, which finds out by the writes of the frame's next use. Only
-    /// the zap is charged; those exits (up to `flood` for an upper table, one for a leaf table) are
-    /// not, because the model does not follow the frame's next use.
+    /// The guest does not tell KVM that it freed a table: KVM shadows the frame until the frame's
+    /// next use, which begins with clearing it. A leaf table goes unsync and stays; any other is
+    /// taken down, because clearing is no instruction that writes tables
+    /// (`x86_page_table_writing_insn`). Palacios and agile paging learn of it when it happens.
     pub(super) fn table_freed(&mut self, table: Gfn, account: &mut CostAccount<'_>) -> Flush {
         self.charge_scans(account);
         self.agile_freed(table);
         let pages: Vec<usize> = self.pages.of_table(table).collect();
+        if self.setup.style.unsync() && self.agile.is_none() && !pages.is_empty() {
+            if pages
+                .iter()
+                .all(|&page| self.pages.page(page).key.level == 1)
+            {
+                self.go_unsync(&pages, account);
+                return Flush::None;
+            }
+            account.exit(Exit::Unprotect, account.costs().table_write);
+        }
         let zapped: usize = pages.into_iter().map(|page| self.zap(page)).sum();
         charge_zaps(zapped, account);
         flush_if(zapped > 0)

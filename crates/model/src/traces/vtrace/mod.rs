@@ -6,7 +6,7 @@
 //! ```text
 //! file   = magic version flags header-length header-crc header frame* end-frame
 //! magic          8 bytes   89 56 54 52 43 0D 0A 1A ("\x89VTRC\r\n\x1a": a transfer as text shows)
-//! version        u16       2; 1, which has no records 20 to 25, is read too
+//! version        u16       3; 1 (no records 20 to 26) and 2 (no record 26) are read too
 //! flags          u16       0
 //! header-length  u32       bytes of the header, at most 65,536
 //! header-crc     u32       CRC-32 (IEEE) of version, flags, header-length and header
@@ -26,14 +26,14 @@
 //!        | 10 process | 11 start bytes size | 12 start bytes | 13 start bytes writable
 //!        | 14 child | 15 process | 16 process | 17 count | 18 count
 //!        | 20 frame level start | 21 table index bits frame | 22 table
-//!        | 23 root preserve | 24 address | 25 address
+//!        | 23 root preserve | 24 address | 25 address | 26 address
 //! ```
 //!
 //! Tags (in hexadecimal) are one byte, all other fields but the f32 are varints. `count` is at most
 //! 4,096 and `instructions` at most 2^40. Operations 10 to 18 are Spawn, Map, Unmap, Protect, Fork,
 //! Exit, Switch, `SystemCalls` and `OtherExits`; `size` is 0, 1, 2 for 4K, 2M, 1G, `writable` 0
-//! or 1. Operations 20 to 25 are Table, Entry, `FreeTable`, `LoadCr3`, Invlpg and Fault; `bits` are
-//! 1 present, 2 writable, 4 dirty, 8 large, 16 written now.
+//! or 1. Operations 20 to 26 are Table, Entry, `FreeTable`, `LoadCr3`, Invlpg, Fault and Fetch;
+//! `bits` are 1 present, 2 writable, 4 dirty, 8 large, 16 written now, 32 not accessed (since 3).
 //!
 //! A token is `zigzag(delta) << 1 | write`, where `delta` is the difference, as a signed number of
 //! 63 bits that wraps, between this reference's address divided by two and that of the reference
@@ -58,7 +58,7 @@ pub use writer::{Codec, WriteError, Writer};
 /// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
 /// The version that is written.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// The oldest version that is read: it has no operations that were observed in a real guest.
 const OLDEST_VERSION: u16 = 1;
 /// Bytes before the header: magic, version, flags, length, checksum.

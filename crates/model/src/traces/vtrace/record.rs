@@ -26,6 +26,7 @@ pub(super) mod tag {
     pub const LOAD_CR3: u8 = 0x23;
     pub const INVLPG: u8 = 0x24;
     pub const FAULT: u8 = 0x25;
+    pub const FETCH: u8 = 0x26;
 }
 
 /// Bits of an Entry record.
@@ -35,6 +36,7 @@ pub(super) mod bit {
     pub const DIRTY: u64 = 1 << 2;
     pub const LARGE: u64 = 1 << 3;
     pub const WRITTEN: u64 = 1 << 4;
+    pub const OLD: u64 = 1 << 5;
 }
 
 /// Base-2 logarithm of the number of possible frames (4 TiB): what an entry can name.
@@ -179,6 +181,9 @@ fn take_observed(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
         tag::FAULT => Operation::Fault {
             address: Gva(field(bytes)?),
         },
+        tag::FETCH => Operation::Fetch {
+            address: Gva(field(bytes)?),
+        },
         _ => return Err(format!("no record has the tag {tag:#04x}")),
     })
 }
@@ -191,8 +196,8 @@ fn take_entry(bytes: &mut &[u8]) -> Result<Operation, String> {
         .filter(|&index| index < 1024)
         .ok_or_else(|| format!("index {index} in a page table; at most 1023"))?;
     let bits = field(bytes)?;
-    if bits > (bit::WRITTEN << 1) - 1 {
-        return Err(format!("an entry's bits are {bits:#x}; at most 0x1f"));
+    if bits > (bit::OLD << 1) - 1 {
+        return Err(format!("an entry's bits are {bits:#x}; at most 0x3f"));
     }
     let entry = TableEntry {
         frame: take_frame(bytes)?,
@@ -200,6 +205,7 @@ fn take_entry(bytes: &mut &[u8]) -> Result<Operation, String> {
         writable: bits & bit::WRITABLE != 0,
         dirty: bits & bit::DIRTY != 0,
         large: bits & bit::LARGE != 0,
+        old: bits & bit::OLD != 0,
     };
     let written = bits & bit::WRITTEN != 0;
     Ok(Operation::Entry {
@@ -298,7 +304,7 @@ mod tests {
             (&[0x19], "no record has the tag 0x19"),
             (&[0x20, 1, 6, 0], "level 6 of a page table"),
             (&[0x21, 1, 0x80, 0x08], "index 1024 in a page table"),
-            (&[0x21, 1, 0, 0x20], "an entry's bits are 0x20"),
+            (&[0x21, 1, 0, 0x40], "an entry's bits are 0x40"),
             (&[0x22, 0x80, 0x80, 0x80, 0x80, 0x04], "frame 0x40000000"),
             (&[0x23, 1, 2], "preserve is 2"),
         ];

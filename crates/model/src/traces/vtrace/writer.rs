@@ -288,6 +288,7 @@ fn put_operation(target: &mut Vec<u8>, operation: &Operation) {
         Operation::LoadCr3 { root, preserve } => append(tag::LOAD_CR3, &[root.0, preserve.into()]),
         Operation::Invlpg { address } => append(tag::INVLPG, &[address.0]),
         Operation::Fault { address } => append(tag::FAULT, &[address.0]),
+        Operation::Fetch { address } => append(tag::FETCH, &[address.0]),
     }
 }
 
@@ -296,6 +297,7 @@ fn entry_bits(entry: TableEntry, written: bool) -> u64 {
     flag(entry.present, bit::PRESENT)
         | flag(entry.writable, bit::WRITABLE)
         | flag(entry.dirty, bit::DIRTY)
+        | flag(entry.old, bit::OLD)
         | flag(entry.large, bit::LARGE)
         | flag(written, bit::WRITTEN)
 }
