@@ -151,10 +151,87 @@ impl Counter {
         Self(sys::qemu_plugin_u64 { score, offset: 0 })
     }
 
+    /// `N` counters.
+    pub fn vector<const N: usize>() -> [Self; N] {
+        // SAFETY: called while the plugin is installed.
+        let score = unsafe { sys::qemu_plugin_scoreboard_new(size_of::<[u64; N]>()) };
+        std::array::from_fn(|at| {
+            Self(sys::qemu_plugin_u64 {
+                score,
+                offset: at * size_of::<u64>(),
+            })
+        })
+    }
+
     /// Its value on the only CPU.
     pub fn get(self) -> u64 {
         // SAFETY: the scoreboard is never freed.
         unsafe { sys::qemu_plugin_u64_get(self.0, 0) }
+    }
+
+    /// Take its value on the only CPU and set it to 0.
+    pub fn take(self) -> u64 {
+        let value = self.get();
+        // SAFETY: the scoreboard is never freed.
+        unsafe { sys::qemu_plugin_u64_set(self.0, 0, 0) };
+        value
+    }
+}
+
+/// A block of instructions that is being translated.
+pub struct Block(*mut sys::qemu_plugin_tb);
+
+impl Block {
+    /// # Safety
+    /// `block` is the block of the running translation callback, and this is used only in it.
+    pub unsafe fn new(block: *mut sys::qemu_plugin_tb) -> Self {
+        Self(block)
+    }
+
+    pub fn address(&self) -> u64 {
+        // SAFETY: it is alive during the translation.
+        unsafe { sys::qemu_plugin_tb_vaddr(self.0) }
+    }
+
+    /// The number of its instructions.
+    pub fn length(&self) -> u64 {
+        // SAFETY: it is alive during the translation.
+        unsafe { sys::qemu_plugin_tb_n_insns(self.0) as u64 }
+    }
+
+    /// The instructions of the block.
+    pub fn instructions(&self) -> impl Iterator<Item = Instruction> {
+        // SAFETY: it is alive during the translation.
+        let count = unsafe { sys::qemu_plugin_tb_n_insns(self.0) };
+        // SAFETY: the index is below the count.
+        (0..count).map(|at| Instruction(unsafe { sys::qemu_plugin_tb_get_insn(self.0, at) }))
+    }
+
+    /// Adds to the counter each time before the block is executed.
+    pub fn count(&self, counter: Counter, amount: u64) {
+        let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+        // SAFETY: it is alive; the counter is never freed.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, add, counter.0, amount);
+        }
+    }
+
+    /// Calls back before the block is executed when the counter is at least `limit`.
+    pub fn at_limit(
+        &self,
+        counter: Counter,
+        limit: u64,
+        callback: sys::qemu_plugin_vcpu_udata_cb_t,
+    ) {
+        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        let least = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE;
+        let data = std::ptr::null_mut();
+        // SAFETY: it is alive; the callback is one of this plugin's that takes no data.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
+                self.0, callback, flags, least, counter.0, limit, data,
+            );
+        }
     }
 }
 
@@ -162,18 +239,6 @@ impl Counter {
 pub struct Instruction(*mut sys::qemu_plugin_insn);
 
 impl Instruction {
-    /// The instructions of a block.
-    ///
-    /// # Safety
-    /// `block` is the block of the running translation callback, and the instructions are used only
-    /// in it.
-    pub unsafe fn of(block: *mut sys::qemu_plugin_tb) -> impl Iterator<Item = Self> {
-        // SAFETY: as the caller promises.
-        let count = unsafe { sys::qemu_plugin_tb_n_insns(block) };
-        // SAFETY: the index is below the count.
-        (0..count).map(move |at| Self(unsafe { sys::qemu_plugin_tb_get_insn(block, at) }))
-    }
-
     pub fn address(&self) -> u64 {
         // SAFETY: it is alive during the translation.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }

@@ -6,7 +6,7 @@ use vtax_model::model::address::{Gva, Reference};
 use vtax_model::step::Operation;
 use vtax_model::traces::BLOCK_REFERENCES;
 
-use crate::batch::{Batch, Cut, FromGuest};
+use crate::batch::{After, Batch, Cut, FromGuest, Interval};
 
 /// References in a batch: half a megabyte.
 const BATCH_REFERENCES: usize = 16 * BLOCK_REFERENCES;
@@ -22,6 +22,9 @@ pub struct Totals {
     /// Instructions between begin and end.
     pub instructions: u64,
     pub operations: u64,
+    /// Intervals of a sampled run, and how many of them were recorded.
+    pub intervals: u64,
+    pub recorded_intervals: u64,
 }
 
 /// Collects references and operations and sends them on in batches.
@@ -72,7 +75,16 @@ impl Recorder {
     /// Records an operation after everything recorded so far.
     pub fn operation(&mut self, operation: Operation, counted: u64) {
         self.totals.operations += 1;
-        self.end_block(counted, Some(operation));
+        self.end_block(counted, Some(After::Operation(operation)));
+    }
+
+    /// Ends an interval of a sampled run.
+    pub fn interval(&mut self, interval: Interval, counted: u64) {
+        self.totals.intervals += 1;
+        self.totals.recorded_intervals += u64::from(interval.recorded);
+        let at = self.batch.intervals.len();
+        self.batch.intervals.push(interval);
+        self.end_block(counted, Some(After::Interval(at)));
     }
 
     /// Sends what is left; after that the consumer ends.
@@ -82,7 +94,7 @@ impl Recorder {
         self.totals
     }
 
-    fn end_block(&mut self, counted: u64, operation: Option<Operation>) {
+    fn end_block(&mut self, counted: u64, after: Option<After>) {
         let end = self.batch.references.len();
         let instructions = counted.saturating_sub(self.counted);
         self.totals.references += (end - self.begin) as u64;
@@ -91,7 +103,7 @@ impl Recorder {
         self.batch.cuts.push(Cut {
             end,
             instructions,
-            operation,
+            after,
         });
         self.begin = end;
         if end + BLOCK_REFERENCES > BATCH_REFERENCES || self.batch.cuts.len() >= BATCH_CUTS {
@@ -113,6 +125,7 @@ fn fresh() -> Batch {
     Batch {
         references: Vec::with_capacity(BATCH_REFERENCES),
         cuts: Vec::with_capacity(BATCH_CUTS),
+        intervals: Vec::new(),
     }
 }
 
@@ -168,7 +181,8 @@ mod tests {
             Totals {
                 references: count,
                 instructions: 2 * count,
-                operations: faults.len() as u64
+                operations: faults.len() as u64,
+                ..Totals::default()
             }
         );
     }

@@ -1,12 +1,13 @@
 //! Following every reference of a workload.
 
+use super::intervals;
 use super::lane::Lane;
 use super::oracle;
 use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
 use crate::error::ModelError;
 use crate::limits::{Limits, Meter};
-use crate::model::address::Reference;
+use crate::model::address::{Gva, Reference};
 use crate::model::counters::Counters;
 use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
@@ -14,7 +15,7 @@ use crate::model::mode::Translating;
 use crate::step::{Operation, Step, StepSource};
 
 /// Blocks between two calls of the progress callback.
-const BLOCKS_PER_REPORT: u32 = 512;
+pub(super) const BLOCKS_PER_REPORT: u32 = 512;
 
 /// The most successive equal events that are followed one by one. After these, the roots, tags and
 /// tables of any mode are in a steady state, so that each further event changes only counters.
@@ -36,6 +37,9 @@ pub fn simulate(
     progress: Progress<'_>,
 ) -> Result<Outcome, ModelError> {
     setup.check()?;
+    if let Some(length) = source.interval() {
+        return intervals::simulate(source, length, setup, choices, progress);
+    }
     let mut run = Run::new(setup, choices, source.limits())?;
     let mut blocks = 0_u32;
     let mut stopped = false;
@@ -104,7 +108,7 @@ impl Follower {
                 }
                 self.operate(&operation)?;
             }
-            Step::Phase(_) => {}
+            Step::Phase(_) | Step::Interval { .. } => {}
         }
         self.check()
     }
@@ -153,7 +157,7 @@ impl Follower {
         Ok(())
     }
 
-    fn counters(&self) -> Vec<Counters> {
+    pub(super) fn counters(&self) -> Vec<Counters> {
         let lanes = self.lanes.iter();
         lanes.map(|lane| lane.core.counters()).collect()
     }
@@ -177,6 +181,16 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// References the page at `address`, if the guest's tables map it; returns whether they do.
+    pub(super) fn touch(&mut self, address: Gva) -> Result<bool, ModelError> {
+        let Ok(found) = self.guest.translate(address, false) else {
+            return Ok(false);
+        };
+        let write = found.writable && found.dirty;
+        self.reference(Reference::new(address, write))?;
+        Ok(true)
     }
 
     /// A reference at which the guest faults, sets a dirty bit, or leaves for a device.
@@ -301,7 +315,7 @@ impl Run {
         }
         let retired = match step {
             Step::References { instructions, .. } => instructions,
-            Step::Operation(_) | Step::Phase(_) => 0,
+            Step::Operation(_) | Step::Phase(_) | Step::Interval { .. } => 0,
         };
         self.follower.step(step)?;
         self.instructions += retired as f64;
