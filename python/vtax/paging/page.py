@@ -31,7 +31,7 @@ NOTE = (
 
 def title(result: SimulationResult) -> str:
     """What was simulated and how, with a remark that all figures are a model's."""
-    how = "every reference followed" if result.whole else "sampled"
+    how = "every reference followed" if result.whole else "phases sampled"
     return f"{result.workload} on {result.machine}: model, {how}"
 
 
