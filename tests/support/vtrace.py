@@ -11,16 +11,25 @@ from pathlib import Path
 import zstandard
 
 OPERATIONS = {
-    0x20: 3, 0x21: 4, 0x22: 1, 0x23: 2, 0x24: 1, 0x25: 1,
+    0x20: 3, 0x21: 4, 0x22: 1, 0x23: 2, 0x24: 1, 0x25: 1, 0x26: 1,
 }  # fmt: skip
 """Tags of observations in a real guest, and how many fields each has."""
-TABLE, ENTRY, FREE_TABLE, LOAD_CR3, INVLPG, FAULT = OPERATIONS
+TABLE, ENTRY, FREE_TABLE, LOAD_CR3, INVLPG, FAULT, FETCH = OPERATIONS
 ASKED = {
     0x10: 1, 0x11: 3, 0x12: 2, 0x13: 3, 0x14: 1, 0x15: 1, 0x16: 1, 0x17: 1, 0x18: 1,
 }  # fmt: skip
 """Tags of what a program asks for, and how many fields each has."""
 SPAWN, MAP, UNMAP, PROTECT, FORK, EXIT, SWITCH, SYSTEM_CALLS, OTHER_EXITS = ASKED
 PRESENT, WRITTEN = 1, 16
+INTERVAL = 4
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of a sampled run."""
+
+    recorded: bool
+    blocks: tuple[int, ...]
 
 
 @dataclass
@@ -30,13 +39,15 @@ class Block:
     instructions: int = 0
     references: list[tuple[int, bool]] = field(default_factory=list)
     operations: list[tuple[int, ...]] = field(default_factory=list)
+    ends: Interval | None = None
+    """The interval that ends after it."""
 
 
 def blocks(path: Path) -> Iterator[Block]:
     """The blocks of a whole file; fails for a file that is cut."""
     with path.open("rb") as file:
         magic, version, flags, length, _ = struct.unpack("<8sHHII", file.read(20))
-        assert (magic, version, flags) == (b"\x89VTRC\r\n\x1a", 2, 0)
+        assert (magic, version, flags) == (b"\x89VTRC\r\n\x1a", 3, 0)
         file.read(length)
         while True:
             head = file.read(16)
@@ -71,6 +82,10 @@ def _records(payload: bytes) -> Iterator[Block]:
         at += 1
         if tag in OPERATIONS:
             block.operations.append((tag, *(number() for _ in range(OPERATIONS[tag]))))
+            continue
+        if tag == INTERVAL:
+            recorded = bool(number())
+            block.ends = Interval(recorded, tuple(number() for _ in range(number())))
             continue
         assert tag == 1, f"tag {tag:#x}"
         yield block

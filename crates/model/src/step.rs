@@ -124,6 +124,14 @@ pub enum Step<'a> {
     Operation(Operation),
     /// A phase begins: a label in the output, no effect on the model.
     Phase(u32),
+    /// An interval of a sampled run ends here.
+    Interval {
+        /// Were its references recorded? Otherwise only instructions and operations were.
+        recorded: bool,
+        /// Its block vector: instructions by group of basic blocks. Groups are the same in all
+        /// intervals of the run.
+        blocks: &'a [u64],
+    },
 }
 
 /// Supplies steps: a synthetic workload or the reader of a trace.
@@ -136,5 +144,10 @@ pub trait StepSource: Send {
     /// What the workload may ask for. A workload from a file is limited.
     fn limits(&self) -> Limits {
         Limits::NONE
+    }
+
+    /// The length of an interval in instructions, when only some intervals have their references.
+    fn interval(&self) -> Option<u64> {
+        None
     }
 }

@@ -157,33 +157,106 @@ impl Counter {
         unsafe { sys::qemu_plugin_u64_set(self.0, 0, value) };
     }
 
+    /// `N` counters.
+    pub fn vector<const N: usize>() -> [Self; N] {
+        // SAFETY: called while the plugin is installed.
+        let score = unsafe { sys::qemu_plugin_scoreboard_new(size_of::<[u64; N]>()) };
+        std::array::from_fn(|at| {
+            Self(sys::qemu_plugin_u64 {
+                score,
+                offset: at * size_of::<u64>(),
+            })
+        })
+    }
+
     /// Its value on the only CPU.
     pub fn get(self) -> u64 {
         // SAFETY: the scoreboard is never freed.
         unsafe { sys::qemu_plugin_u64_get(self.0, 0) }
     }
+
+    /// Take its value on the only CPU and set it to 0.
+    pub fn take(self) -> u64 {
+        let value = self.get();
+        // SAFETY: the scoreboard is never freed.
+        unsafe { sys::qemu_plugin_u64_set(self.0, 0, 0) };
+        value
+    }
 }
 
-/// Calls back each time before the block is executed, unless `number` is `value`; the callback gets
-/// the value.
-///
-/// # Safety
-/// `block` is the block of the running translation callback.
-pub unsafe fn unless(
-    block: *mut sys::qemu_plugin_tb,
-    number: Counter,
-    value: u64,
-    callback: sys::qemu_plugin_vcpu_udata_cb_t,
-) {
-    let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
-    let other = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_NE;
-    let data = std::ptr::without_provenance_mut(usize::try_from(value).unwrap_or(0));
-    // SAFETY: as the caller promises; the counter is never freed, and the callback is one of this
-    // plugin's that takes a number.
-    unsafe {
-        sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
-            block, callback, flags, other, number.0, value, data,
-        );
+/// A block of instructions that is being translated.
+pub struct Block(*mut sys::qemu_plugin_tb);
+
+impl Block {
+    /// # Safety
+    /// `block` is the block of the running translation callback, and this is used only in it.
+    pub unsafe fn new(block: *mut sys::qemu_plugin_tb) -> Self {
+        Self(block)
+    }
+
+    pub fn address(&self) -> u64 {
+        // SAFETY: it is alive during the translation.
+        unsafe { sys::qemu_plugin_tb_vaddr(self.0) }
+    }
+
+    /// The number of its instructions.
+    pub fn length(&self) -> u64 {
+        // SAFETY: it is alive during the translation.
+        unsafe { sys::qemu_plugin_tb_n_insns(self.0) as u64 }
+    }
+
+    /// The instructions of the block.
+    pub fn instructions(&self) -> impl Iterator<Item = Instruction> {
+        // SAFETY: it is alive during the translation.
+        let count = unsafe { sys::qemu_plugin_tb_n_insns(self.0) };
+        // SAFETY: the index is below the count.
+        (0..count).map(|at| Instruction(unsafe { sys::qemu_plugin_tb_get_insn(self.0, at) }))
+    }
+
+    /// Adds to the counter each time before the block is executed.
+    pub fn count(&self, counter: Counter, amount: u64) {
+        let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+        // SAFETY: it is alive; the counter is never freed.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(self.0, add, counter.0, amount);
+        }
+    }
+
+    /// Calls back before the block is executed, unless the number is `value`; the callback gets the
+    /// value.
+    pub fn unless(&self, number: Counter, value: u64, callback: sys::qemu_plugin_vcpu_udata_cb_t) {
+        let other = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_NE;
+        let data = std::ptr::without_provenance_mut(usize::try_from(value).unwrap_or(0));
+        self.where_number(number, other, value, callback, data);
+    }
+
+    /// Calls back before the block is executed when the counter is at least `limit`.
+    pub fn at_limit(
+        &self,
+        counter: Counter,
+        limit: u64,
+        callback: sys::qemu_plugin_vcpu_udata_cb_t,
+    ) {
+        let least = sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE;
+        self.where_number(counter, least, limit, callback, std::ptr::null_mut());
+    }
+
+    fn where_number(
+        &self,
+        number: Counter,
+        compares: sys::qemu_plugin_cond,
+        to: u64,
+        callback: sys::qemu_plugin_vcpu_udata_cb_t,
+        data: *mut c_void,
+    ) {
+        let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
+        // SAFETY: it is alive; the counter is never freed, and the callback is one of this plugin's
+        // for such data.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
+                self.0, callback, flags, compares, number.0, to, data,
+            );
+        }
     }
 }
 
@@ -191,18 +264,6 @@ pub unsafe fn unless(
 pub struct Instruction(*mut sys::qemu_plugin_insn);
 
 impl Instruction {
-    /// The instructions of a block.
-    ///
-    /// # Safety
-    /// `block` is the block of the running translation callback, and the instructions are used only
-    /// in it.
-    pub unsafe fn of(block: *mut sys::qemu_plugin_tb) -> impl Iterator<Item = Self> {
-        // SAFETY: as the caller promises.
-        let count = unsafe { sys::qemu_plugin_tb_n_insns(block) };
-        // SAFETY: the index is below the count.
-        (0..count).map(move |at| Self(unsafe { sys::qemu_plugin_tb_get_insn(block, at) }))
-    }
-
     pub fn address(&self) -> u64 {
         // SAFETY: it is alive during the translation.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use vtax_model::error::ModelError;
 use vtax_model::model::address::Reference;
-use vtax_model::step::{Step, StepSource};
+use vtax_model::step::{Operation, Step, StepSource};
 
 /// Cycles per instruction without translation cost: an assumption, as for other traces.
 const BASE_CPI: f32 = 1.0;
@@ -15,6 +15,25 @@ pub struct Batch {
     pub references: Vec<Reference>,
     /// The cuts between them, in order.
     pub cuts: Vec<Cut>,
+    /// The intervals that end in it, in order.
+    pub intervals: Vec<Interval>,
+}
+
+/// An interval of a sampled run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    pub recorded: bool,
+    pub blocks: Vec<u64>,
+}
+
+/// What follows a cut.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum After {
+    Operation(Operation),
+    /// A phase begins.
+    Phase(u32),
+    /// The interval of this index in the batch ends.
+    Interval(usize),
 }
 
 /// The end of a block of references.
@@ -24,8 +43,7 @@ pub struct Cut {
     pub end: usize,
     /// Instructions since the previous cut.
     pub instructions: u64,
-    /// The operation or the phase that follows.
-    pub then: Option<Step<'static>>,
+    pub after: Option<After>,
 }
 
 /// The guest's run as it comes in; it ends when the sender is gone.
@@ -36,8 +54,8 @@ pub struct FromGuest {
     batch: Batch,
     cut: usize,
     begin: usize,
-    /// The step after the previous cut, which has not been given out yet.
-    waiting: Option<Step<'static>>,
+    /// What follows the previous cut and has not been given out yet.
+    waiting: Option<After>,
 }
 
 impl FromGuest {
@@ -61,18 +79,30 @@ impl FromGuest {
         (self.cut, self.begin) = (0, 0);
         done.references.clear();
         done.cuts.clear();
+        done.intervals.clear();
         if done.references.capacity() > 0 {
             // The channel is full or gone when the guest has ended.
             let _ = self.empty.try_send(done);
         }
         true
     }
+
+    fn step_after(&self, after: After) -> Option<Step<'_>> {
+        match after {
+            After::Operation(operation) => Some(Step::Operation(operation)),
+            After::Phase(phase) => Some(Step::Phase(phase)),
+            After::Interval(at) => self.batch.intervals.get(at).map(|ended| Step::Interval {
+                recorded: ended.recorded,
+                blocks: &ended.blocks,
+            }),
+        }
+    }
 }
 
 impl StepSource for FromGuest {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
-        if let Some(step) = self.waiting.take() {
-            return Ok(Some(step));
+        if let Some(after) = self.waiting.take() {
+            return Ok(self.step_after(after));
         }
         while self.cut == self.batch.cuts.len() {
             if !self.next_batch() {
@@ -84,11 +114,11 @@ impl StepSource for FromGuest {
         (self.cut, self.begin) = (self.cut + 1, cut.end);
         if references.is_empty()
             && cut.instructions == 0
-            && let Some(step) = cut.then
+            && let Some(after) = cut.after
         {
-            return Ok(Some(step));
+            return Ok(self.step_after(after));
         }
-        self.waiting = cut.then;
+        self.waiting = cut.after;
         Ok(Some(Step::References {
             references,
             instructions: cut.instructions,

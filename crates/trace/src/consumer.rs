@@ -19,6 +19,7 @@ pub fn start(options: &TraceOptions, mut guest: FromGuest) -> Result<Writing, St
     let header = Header {
         recorder: format!("vtax paging trace {}", env!("CARGO_PKG_VERSION")),
         memory_bytes: Some(options.memory_bytes),
+        interval_instructions: options.sampling.map(|sampling| sampling.interval),
         ..Header::default()
     };
     let codec = if options.pack {
@@ -59,6 +60,7 @@ mod tests {
             summary: out.clone(),
             memory_bytes: 1 << 20,
             user_only: false,
+            sampling: None,
             pack: true,
         };
         let (mut recorder, guest) = Recorder::new(0);

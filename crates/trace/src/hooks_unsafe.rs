@@ -11,13 +11,15 @@ use vtax_model::model::address::Gva;
 use vtax_model::step::Operation;
 use vtax_sys::trace_mark::Mark;
 
-use crate::api_unsafe::{Counter, Cpu, Instruction, access_bytes, unless};
+use crate::api_unsafe::{Block, Counter, Cpu, Instruction, access_bytes};
+use crate::batch::Interval;
 use crate::consumer::{self, Writing};
 use crate::decode::{Special, special};
 use crate::fetches::Fetches;
 use crate::layout::{FRAME_SHIFT, is_kernel, physical};
 use crate::options::TraceOptions;
 use crate::recorder::Recorder;
+use crate::schedule::Schedule;
 use crate::summary::{self, Counts};
 use crate::tables::Tables;
 
@@ -40,6 +42,7 @@ struct State {
     /// The page in which the guest executes, if nothing happened since it was told.
     page: Counter,
     fetches: Fetches,
+    sampled: Option<Sampled>,
     cpu: Option<Cpu>,
     /// Data of callbacks, each kept once: translated code points to them.
     specials: HashMap<Special, Box<Special>>,
@@ -48,6 +51,20 @@ struct State {
     writing: Option<Writing>,
     tables: Tables,
     counts: Counts,
+}
+
+/// Elements of a block vector. A block belongs to the element that its address hashes to: a random
+/// projection, as that of SimPoint (ASPLOS 2002) from all its blocks to 15 dimensions.
+const GROUPS: usize = 32;
+
+/// What a sampled run needs besides.
+struct Sampled {
+    /// Instructions of an interval.
+    length: u64,
+    schedule: Schedule,
+    /// Instructions in intervals that have ended; the counter begins anew in each.
+    before: u64,
+    blocks: [Counter; GROUPS],
 }
 
 /// The state, used by one thread at a time: callbacks of the only CPU come from its thread, and the
@@ -100,6 +117,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
         instructions: Counter::new(),
         page: Counter::new(),
         fetches: Fetches::new(),
+        sampled: options.sampling.map(|sampling| Sampled {
+            length: sampling.interval,
+            schedule: Schedule::new(sampling.period),
+            before: 0,
+            blocks: Counter::vector(),
+        }),
         cpu: None,
         specials: HashMap::new(),
         armed: false,
@@ -131,7 +154,7 @@ unsafe extern "C" fn on_cpu(_: sys::qemu_plugin_id_t, _: c_uint) {
 unsafe extern "C" fn on_quiet_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_plugin_tb) {
     let Some(state) = state() else { return };
     // SAFETY: `block` is the block of this callback.
-    for instruction in unsafe { Instruction::of(block) } {
+    for instruction in unsafe { Block::new(block) }.instructions() {
         if let Some(Special::Cpuid) = find_special(&instruction) {
             watch(state, &instruction, Special::Cpuid);
         }
@@ -140,26 +163,33 @@ unsafe extern "C" fn on_quiet_block(_: sys::qemu_plugin_id_t, block: *mut sys::q
 
 unsafe extern "C" fn on_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_plugin_tb) {
     let Some(state) = state() else { return };
-    let mut told = None;
     // SAFETY: `block` is the block of this callback.
-    for instruction in unsafe { Instruction::of(block) } {
-        instruction.count(state.instructions);
+    let block = unsafe { Block::new(block) };
+    let recorded = state.is_recorded();
+    let mut told = None;
+    if let Some(sampled) = &state.sampled {
+        sampled.count(&block, state.instructions);
+    }
+    for instruction in block.instructions() {
+        if state.sampled.is_none() {
+            instruction.count(state.instructions);
+        }
         let kernel = is_kernel(instruction.address());
         let page = instruction.address() >> FRAME_SHIFT;
         if told.replace(page) != Some(page) && !(kernel && state.options.user_only) {
-            // SAFETY: as above.
-            unsafe { unless(block, state.page, page, Some(on_page)) };
+            block.unless(state.page, page, Some(on_page));
         }
-        match (kernel, state.options.user_only) {
-            (false, _) => {
+        match (kernel, recorded && !(kernel && state.options.user_only)) {
+            (false, true) => {
                 instruction.memory(Some(on_load), false);
                 instruction.memory(Some(on_store), true);
             }
-            (true, false) => {
+            (true, true) => {
                 instruction.memory(Some(on_load), false);
                 instruction.memory(Some(on_kernel_store), true);
             }
-            (true, true) => instruction.memory(Some(on_unrecorded_store), true),
+            (true, false) => instruction.memory(Some(on_unrecorded_store), true),
+            (false, false) => {}
         }
         if let Some(found) = find_special(&instruction) {
             watch(state, &instruction, found);
@@ -178,6 +208,30 @@ fn watch(state: &mut State, instruction: &Instruction, found: Special) {
         .or_insert_with(|| Box::new(found));
     let data = (&raw mut **data).cast::<c_void>();
     instruction.before(Some(on_special), data);
+}
+
+impl Sampled {
+    /// Counts the block each time it is executed. Counting by the block costs less than by the
+    /// instruction; a block that a fault ends early counts whole.
+    fn count(&self, block: &Block, instructions: Counter) {
+        block.at_limit(instructions, self.length, Some(on_interval));
+        block.count(instructions, block.length());
+        let hash = block.address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let group = usize::try_from(hash).unwrap_or(0) % GROUPS;
+        block.count(self.blocks[group], block.length());
+    }
+}
+
+unsafe extern "C" fn on_interval(_: c_uint, _: *mut c_void) {
+    if let Some(state) = state() {
+        let recorded = state.is_recorded();
+        state.end_interval();
+        if state.is_recorded() != recorded {
+            // All code is translated anew.
+            // SAFETY: in a callback; the reset is carried out when the CPU has left its block.
+            unsafe { sys::qemu_plugin_reset(state.id, Some(on_reset)) };
+        }
+    }
 }
 
 unsafe extern "C" fn on_special(_: c_uint, data: *mut c_void) {
@@ -247,7 +301,10 @@ fn record(info: sys::qemu_plugin_meminfo_t, address: u64, write: bool) {
         full = recorder.reference((address | (PAGE - 1)).wrapping_add(1), write);
     }
     if full {
-        recorder.cut(state.instructions.get());
+        let counted = state.counted();
+        if let Some(recorder) = &mut state.recorder {
+            recorder.cut(counted);
+        }
     }
 }
 
@@ -263,6 +320,36 @@ fn look_at_store(info: sys::qemu_plugin_meminfo_t, address: u64) {
 }
 
 impl State {
+    /// Instructions so far.
+    fn counted(&self) -> u64 {
+        let before = self.sampled.as_ref().map_or(0, |sampled| sampled.before);
+        before + self.instructions.get()
+    }
+
+    /// Are the references of the current interval recorded?
+    fn is_recorded(&self) -> bool {
+        let sampled = self.sampled.as_ref();
+        sampled.is_none_or(|sampled| sampled.schedule.recorded())
+    }
+
+    /// Ends an interval of a sampled run.
+    fn end_interval(&mut self) {
+        let counted = self.counted();
+        let Some(sampled) = &mut self.sampled else {
+            return;
+        };
+        self.instructions.take();
+        sampled.before = counted;
+        let interval = Interval {
+            recorded: sampled.schedule.recorded(),
+            blocks: sampled.blocks.map(Counter::take).to_vec(),
+        };
+        if let Some(recorder) = &mut self.recorder {
+            sampled.schedule.advance();
+            recorder.interval(interval, counted);
+        }
+    }
+
     /// A CPUID is about to be executed.
     fn mark(&mut self) {
         let Some(cpu) = &mut self.cpu else { return };
@@ -283,8 +370,9 @@ impl State {
             }
             Some(Mark::End) => self.end(),
             Some(Mark::Phase) => {
+                let counted = self.counted();
                 if let Some(recorder) = &mut self.recorder {
-                    recorder.next_phase(self.instructions.get());
+                    recorder.next_phase(counted);
                 }
             }
             _ => {}
@@ -292,10 +380,12 @@ impl State {
     }
 
     fn begin(&mut self) -> Result<(), String> {
+        self.end_interval();
+        let counted = self.counted();
         let Some(cpu) = &mut self.cpu else {
             return Err("QEMU shows no registers".into());
         };
-        let (recorder, guest) = Recorder::new(self.instructions.get());
+        let (recorder, guest) = Recorder::new(counted);
         self.writing = Some(consumer::start(&self.options, guest)?);
         self.recorder = Some(recorder);
         let root = cpu.cr3();
@@ -310,7 +400,8 @@ impl State {
 
     /// Ends the trace; the file is complete afterwards.
     fn end(&mut self) {
-        let counted = self.instructions.get();
+        self.end_interval();
+        let counted = self.counted();
         let totals = self
             .recorder
             .take()
@@ -363,11 +454,12 @@ impl State {
 
     /// The guest executes in a page, other than that of the block before.
     fn fetch(&mut self, page: u64) {
+        let counted = self.counted();
         if self.fetches.is_new(page)
             && let Some(recorder) = &mut self.recorder
         {
             let address = Gva(page << FRAME_SHIFT);
-            recorder.operation(Operation::Fetch { address }, self.instructions.get());
+            recorder.operation(Operation::Fetch { address }, counted);
         }
         self.page.set(page);
     }
@@ -382,8 +474,9 @@ impl State {
     fn tell(&mut self, operation: Operation) {
         self.forget_pages();
         self.counts.count(&operation);
+        let counted = self.counted();
         if let Some(recorder) = &mut self.recorder {
-            recorder.operation(operation, self.instructions.get());
+            recorder.operation(operation, counted);
         }
     }
 
@@ -409,13 +502,15 @@ impl State {
 
     fn with_tables(&mut self, act: impl FnOnce(&mut Tables, &mut Cpu, &mut dyn FnMut(Operation))) {
         self.forget_pages();
+        // No instruction is executed meanwhile.
+        let counted = self.counted();
         let (Some(cpu), Some(recorder)) = (&mut self.cpu, &mut self.recorder) else {
             return;
         };
-        let (counts, counter) = (&mut self.counts, self.instructions);
+        let counts = &mut self.counts;
         let mut tell = |operation: Operation| {
             counts.count(&operation);
-            recorder.operation(operation, counter.get());
+            recorder.operation(operation, counted);
         };
         act(&mut self.tables, cpu, &mut tell);
     }

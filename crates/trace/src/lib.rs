@@ -22,5 +22,6 @@ mod hooks_unsafe;
 mod layout;
 mod options;
 mod recorder;
+mod schedule;
 mod summary;
 mod tables;

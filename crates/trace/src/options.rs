@@ -15,8 +15,19 @@ pub struct TraceOptions {
     pub memory_bytes: u64,
     /// Leave out the kernel's loads and stores.
     pub user_only: bool,
+    /// Record the references of some intervals only.
+    pub sampling: Option<Sampling>,
     /// Compress the trace; this is not worth it for a trace that is simulated while it is made.
     pub pack: bool,
+}
+
+/// Which part of a run is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Instructions of an interval.
+    pub interval: u64,
+    /// Two of so many intervals are recorded.
+    pub period: u64,
 }
 
 impl TraceOptions {
@@ -24,6 +35,7 @@ impl TraceOptions {
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut summary, mut memory) = (None, None, None);
         let (mut user_only, mut pack) = (false, true);
+        let (mut interval, mut period) = (None, 2);
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
                 return Err(format!("{word} is not KEY=VALUE"));
@@ -34,9 +46,12 @@ impl TraceOptions {
                 "memory" => memory = value.parse().ok().filter(|bytes| *bytes <= MOST_MEMORY),
                 "user" => user_only = value == "on",
                 "pack" => pack = value == "on",
+                "interval" => interval = value.parse().ok().filter(|&length| length > 0),
+                "period" => period = value.parse().unwrap_or(2),
                 _ => {
                     return Err(format!(
-                        "{key} is unknown: out, summary, memory, user and pack are not"
+                        "{key} is unknown: out, summary, memory, user, pack, interval and period \
+                         are not"
                     ));
                 }
             }
@@ -47,6 +62,7 @@ impl TraceOptions {
             summary: summary.ok_or_else(|| missing("summary"))?,
             memory_bytes: memory.ok_or_else(|| missing("memory"))?,
             user_only,
+            sampling: interval.map(|interval| Sampling { interval, period }),
             pack,
         })
     }
@@ -64,12 +80,18 @@ mod tests {
             "memory=1048576",
             "user=on",
             "pack=off",
+            "interval=1000000",
+            "period=100",
         ];
         let expected = TraceOptions {
             out: "/a".into(),
             summary: "/b".into(),
             memory_bytes: 1 << 20,
             user_only: true,
+            sampling: Some(Sampling {
+                interval: 1_000_000,
+                period: 100,
+            }),
             pack: false,
         };
         assert_eq!(TraceOptions::parse(words), Ok(expected));

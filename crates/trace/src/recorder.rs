@@ -3,10 +3,10 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use vtax_model::model::address::{Gva, Reference};
-use vtax_model::step::{Operation, Step};
+use vtax_model::step::Operation;
 use vtax_model::traces::BLOCK_REFERENCES;
 
-use crate::batch::{Batch, Cut, FromGuest};
+use crate::batch::{After, Batch, Cut, FromGuest, Interval};
 
 /// References in a batch: half a megabyte.
 const BATCH_REFERENCES: usize = 16 * BLOCK_REFERENCES;
@@ -22,6 +22,9 @@ pub struct Totals {
     /// Instructions between begin and end.
     pub instructions: u64,
     pub operations: u64,
+    /// Intervals of a sampled run, and how many of them were recorded.
+    pub intervals: u64,
+    pub recorded_intervals: u64,
 }
 
 /// Collects references and operations and sends them on in batches.
@@ -74,13 +77,22 @@ impl Recorder {
     /// Records an operation after everything recorded so far.
     pub fn operation(&mut self, operation: Operation, counted: u64) {
         self.totals.operations += 1;
-        self.end_block(counted, Some(Step::Operation(operation)));
+        self.end_block(counted, Some(After::Operation(operation)));
     }
 
     /// Begins the next phase; the first is 0.
     pub fn next_phase(&mut self, counted: u64) {
         self.phase += 1;
-        self.end_block(counted, Some(Step::Phase(self.phase)));
+        self.end_block(counted, Some(After::Phase(self.phase)));
+    }
+
+    /// Ends an interval of a sampled run.
+    pub fn interval(&mut self, interval: Interval, counted: u64) {
+        self.totals.intervals += 1;
+        self.totals.recorded_intervals += u64::from(interval.recorded);
+        let at = self.batch.intervals.len();
+        self.batch.intervals.push(interval);
+        self.end_block(counted, Some(After::Interval(at)));
     }
 
     /// Sends what is left; after that the consumer ends.
@@ -90,7 +102,7 @@ impl Recorder {
         self.totals
     }
 
-    fn end_block(&mut self, counted: u64, then: Option<Step<'static>>) {
+    fn end_block(&mut self, counted: u64, after: Option<After>) {
         let end = self.batch.references.len();
         let instructions = counted.saturating_sub(self.counted);
         self.totals.references += (end - self.begin) as u64;
@@ -99,7 +111,7 @@ impl Recorder {
         self.batch.cuts.push(Cut {
             end,
             instructions,
-            then,
+            after,
         });
         self.begin = end;
         if end + BLOCK_REFERENCES > BATCH_REFERENCES || self.batch.cuts.len() >= BATCH_CUTS {
@@ -121,6 +133,7 @@ fn fresh() -> Batch {
     Batch {
         references: Vec::with_capacity(BATCH_REFERENCES),
         cuts: Vec::with_capacity(BATCH_CUTS),
+        intervals: Vec::new(),
     }
 }
 
@@ -128,7 +141,7 @@ fn fresh() -> Batch {
 mod tests {
     use std::thread;
 
-    use vtax_model::step::StepSource;
+    use vtax_model::step::{Step, StepSource};
 
     use super::*;
 
@@ -176,7 +189,8 @@ mod tests {
             Totals {
                 references: count,
                 instructions: 2 * count,
-                operations: faults.len() as u64
+                operations: faults.len() as u64,
+                ..Totals::default()
             }
         );
     }

@@ -37,6 +37,8 @@ struct Summary<'a> {
     begun: bool,
     references: u64,
     instructions: u64,
+    intervals: u64,
+    recorded_intervals: u64,
     #[serde(flatten)]
     counts: Counts,
     error: Option<&'a str>,
@@ -54,6 +56,8 @@ pub fn write(
         begun: totals.is_some(),
         references: found.references,
         instructions: found.instructions,
+        intervals: found.intervals,
+        recorded_intervals: found.recorded_intervals,
         counts,
         error,
     };

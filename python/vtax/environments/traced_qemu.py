@@ -60,6 +60,16 @@ def guest(options: Mapping[str, str]) -> Guest:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """Which references of a long run are recorded."""
+
+    interval: int
+    """Length of an interval in instructions."""
+    period: int
+    """Two of so many successive intervals are recorded: one to warm up, one to measure."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """What the plugin is to write."""
 
@@ -69,6 +79,7 @@ class Recording:
     user_only: bool
     pack: bool
     """Whether to compress the trace."""
+    sampling: Sampling | None = None
 
 
 def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Guest:
@@ -79,6 +90,8 @@ def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Gues
         words = [f"file={plugin}", f"out={out}", f"summary={summary}"]
         words += [f"memory={guest.memory_bytes}", f"user={_switch(recording.user_only)}"]
         words += [f"pack={_switch(recording.pack)}"]
+        if sampling := recording.sampling:
+            words += [f"interval={sampling.interval}", f"period={sampling.period}"]
         emulator = replace(
             emulator,
             options=[*emulator.options, "-plugin", ",".join(words)],

@@ -43,7 +43,8 @@ def simulate(
     page sizes are "4K", "2M" and "1G".
 
     A synthetic workload is sampled, with an error stated in the result, unless `whole`; a trace is
-    always followed whole. Other threads can run meanwhile, and Ctrl-C ends the simulation.
+    followed whole, as far as its references were recorded. Other threads can run meanwhile, and
+    Ctrl-C ends the simulation.
 
     Raises MisuseError, naming the field, for an invalid argument; VtaxError for a damaged trace,
     and for a policy of yours that raises or returns an invalid mode (with the cause chained).

@@ -112,7 +112,8 @@ def simulate(
     """Simulate a workload under several paging modes and policies, in one pass.
 
     Everything it prints is modelled: no hardware and no hypervisor takes part. A synthetic
-    workload is sampled, with the error stated, unless --whole; a trace is followed whole.
+    workload is sampled, with the error stated, unless --whole; a trace is followed whole,
+    and estimated, with the error stated, where only samples were recorded.
     """
     from vtax.core.page import render_terminal
     from vtax.core.page.progress import progress

@@ -1,9 +1,11 @@
 //! Simulating a workload under several ways of translation at once.
 //!
-//! [`simulate`] follows every reference; [`simulate_sampled`] measures each phase of a synthetic
+//! [`simulate`] follows every reference that its source has; of a trace with some intervals only, it
+//! estimates the rest, with a stated error. [`simulate_sampled`] measures each phase of a synthetic
 //! workload in batches and computes the whole run from them, with a stated error. The policies
 //! see the same readings in both.
 
+mod intervals;
 mod lane;
 mod oracle;
 mod outcome;
@@ -13,6 +15,7 @@ mod replay;
 mod sampled;
 mod sampling;
 mod setup;
+mod strata;
 mod timeline;
 mod whole;
 

@@ -13,8 +13,20 @@ use crate::step::{Step, StepSource};
 use crate::workload::{Part, Synthetic, Workload};
 use vtax_sys::kvm::PagingMode;
 
-/// Student's t for a 95 % interval with `BATCHES - 1` degrees of freedom.
-const T_95: f64 = 2.365;
+/// Student's t for a 95 % interval, by degrees of freedom from 1 on.
+const T_95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// Student's t for a 95 % interval of the mean of `count` batches.
+fn t_95(count: usize) -> f64 {
+    let freedom = count.saturating_sub(1).max(1);
+    // Beyond the table this is right to three digits.
+    let tail = || 1.960 + 2.4 / freedom as f64;
+    T_95.get(freedom - 1).copied().unwrap_or_else(tail)
+}
 
 /// Counters of each fixed mode, in the order the modes were asked for.
 pub(super) type PerMode = Vec<Counters>;
@@ -28,12 +40,15 @@ pub(super) struct Measured {
     pub(super) entry: PerMode,
     /// Batches of its steady part, per instruction.
     pub(super) batches: Vec<PerMode>,
+    /// How many batches the phase has, measured or not; without it, no end of them.
+    pub(super) population: Option<usize>,
     /// Filling the shadow tables again after a switch, in total.
     pub(super) refill: Counters,
 }
 
 impl Measured {
-    /// Half-width of the 95 % interval of a mode's mean CPI, relative to it.
+    /// Half-width of the 95 % interval of a mode's mean CPI, relative to it: by batch means, with
+    /// Student's t. One batch says nothing about the others: then the whole CPI counts as error.
     pub(super) fn relative_error(&self, mode: usize) -> f64 {
         let cpi: Vec<f64> = self
             .batches
@@ -42,11 +57,17 @@ impl Measured {
             .collect();
         let n = cpi.len() as f64;
         let mean = cpi.iter().sum::<f64>() / n;
-        if n < 2.0 || mean <= 0.0 {
+        let unmeasured = self
+            .population
+            .map_or(1.0, |population| (1.0 - n / population as f64).max(0.0));
+        if mean <= 0.0 || unmeasured <= 0.0 {
             return 0.0;
         }
+        if n < 2.0 {
+            return 1.0;
+        }
         let variance = cpi.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        T_95 * (variance / n).sqrt() / mean
+        t_95(self.batches.len()) * (unmeasured * variance / n).sqrt() / mean
     }
 }
 
@@ -76,12 +97,13 @@ pub(super) fn measure(
         sampling.warm_instructions.min(longest),
     )?;
     sweep(&source, &mut follower)?;
-    let entry = counters(&follower);
+    let entry = follower.counters();
     let mut batches = Vec::with_capacity(BATCHES);
     for _ in 0..BATCHES {
-        let before = counters(&follower);
+        let before = follower.counters();
         run(&mut source, &mut follower, sampling.batch_instructions)?;
-        let rates = counters(&follower)
+        let rates = follower
+            .counters()
             .into_iter()
             .zip(before)
             .map(|(after, before)| {
@@ -97,16 +119,9 @@ pub(super) fn measure(
     Ok(Measured {
         entry,
         batches,
+        population: None,
         refill,
     })
-}
-
-fn counters(follower: &Follower) -> PerMode {
-    follower
-        .lanes
-        .iter()
-        .map(|lane| lane.core.counters())
-        .collect()
 }
 
 fn follow(source: &mut Synthetic, follower: &mut Follower) -> Result<f64, ModelError> {
@@ -115,7 +130,7 @@ fn follow(source: &mut Synthetic, follower: &mut Follower) -> Result<f64, ModelE
     };
     let retired = match step {
         Step::References { instructions, .. } => instructions as f64,
-        Step::Operation(_) | Step::Phase(_) => 0.0,
+        Step::Operation(_) | Step::Phase(_) | Step::Interval { .. } => 0.0,
     };
     follower.step(step)?;
     Ok(retired)
@@ -143,10 +158,10 @@ fn measure_refill(
     follower.lanes.truncate(1);
     follower.lanes[0].core.switch(PagingMode::Shadow);
     follower.forget();
-    let before = counters(&follower)[0];
+    let before = follower.counters()[0];
     sweep(source, &mut follower)?;
     let mut refill = Counters::default();
-    let after = counters(&follower)[0] - before;
+    let after = follower.counters()[0] - before;
     refill.exits = after.exits;
     refill.cycles.refill = after.cycles.refill;
     Ok(refill)

@@ -156,11 +156,14 @@ impl<'a> Run<'a> {
         self.phase = u32::try_from(segment.phase).unwrap_or(u32::MAX);
     }
 
-    /// Enters the phase, if the segment does.
+    /// Enters the phase, if the segment does, and counts what is the segment's own.
     fn enter(&mut self, segment: &Segment, index: usize) -> Result<(), ModelError> {
         if segment.entry > 0.0 {
             let entry = self.course.phase(segment)?.entry[index].scaled(segment.entry);
             self.now = self.now + entry;
+        }
+        if let Some(own) = segment.own.get(index) {
+            self.now = self.now + *own;
         }
         Ok(())
     }

@@ -61,13 +61,22 @@ pub fn simulate_sampled(
         measured: &measured,
         modes: &modes,
     };
-    let outcomes = choices
+    outcomes(&course, choices, stopped)
+}
+
+/// The run of the course under every choice.
+pub(super) fn outcomes(
+    course: &Course<'_>,
+    choices: Vec<(String, Choice)>,
+    stopped: bool,
+) -> Result<Outcome, ModelError> {
+    let modes = choices
         .into_iter()
-        .map(|(name, choice)| outcome(&course, name, choice))
+        .map(|(name, choice)| outcome(course, name, choice))
         .collect::<Result<_, _>>()?;
-    let native = replay::fixed(&course, String::new(), Translating::Native)?.totals;
+    let native = replay::fixed(course, String::new(), Translating::Native)?.totals;
     Ok(Outcome {
-        modes: outcomes,
+        modes,
         native,
         whole: false,
         stopped,
@@ -75,7 +84,7 @@ pub fn simulate_sampled(
 }
 
 /// The fixed modes that have to be measured.
-fn modes(choices: &[(String, Choice)]) -> Vec<Translating> {
+pub(super) fn modes(choices: &[(String, Choice)]) -> Vec<Translating> {
     let mut modes = vec![Translating::Native];
     for (_, choice) in choices {
         let needed: &[_] = match choice {

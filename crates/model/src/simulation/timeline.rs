@@ -1,5 +1,6 @@
 //! The whole run of a synthetic workload as segments with constant rates.
 
+use super::phases::PerMode;
 use super::sampling::BATCHES;
 use super::setup::Setup;
 use crate::error::ModelError;
@@ -8,7 +9,7 @@ use crate::workload::Workload;
 const MOST_WINDOWS: f64 = 1e6;
 
 /// A part of the run within one phase and one window.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Segment {
     pub(super) phase: usize,
     pub(super) window: u32,
@@ -17,6 +18,8 @@ pub(super) struct Segment {
     pub(super) batch: usize,
     /// Share of the phase's entry that happens at its start; 0 when the phase continues.
     pub(super) entry: f64,
+    /// What was counted in this segment itself, besides its phase's entry and rates; may be empty.
+    pub(super) own: PerMode,
 }
 
 /// Divides the run at phases and windows.
@@ -51,6 +54,7 @@ pub(super) fn segments(workload: &Workload, setup: &Setup) -> Result<Vec<Segment
                 instructions: length,
                 batch,
                 entry,
+                own: Vec::new(),
             });
             entry = 0.0;
             at += length;

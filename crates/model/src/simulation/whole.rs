@@ -1,5 +1,6 @@
 //! Following every reference of a workload.
 
+use super::intervals;
 use super::lane::Lane;
 use super::oracle;
 use super::outcome::{Outcome, Progress};
@@ -14,7 +15,7 @@ use crate::model::mode::Translating;
 use crate::step::{Operation, Step, StepSource};
 
 /// Blocks between two calls of the progress callback.
-const BLOCKS_PER_REPORT: u32 = 512;
+pub(super) const BLOCKS_PER_REPORT: u32 = 512;
 
 /// The most successive equal events that are followed one by one. After these, the roots, tags and
 /// tables of any mode are in a steady state, so that each further event changes only counters.
@@ -36,6 +37,9 @@ pub fn simulate(
     progress: Progress<'_>,
 ) -> Result<Outcome, ModelError> {
     setup.check()?;
+    if let Some(length) = source.interval() {
+        return intervals::simulate(source, length, setup, choices, progress);
+    }
     let mut run = Run::new(setup, choices, source.limits())?;
     let mut blocks = 0_u32;
     let mut stopped = false;
@@ -108,7 +112,7 @@ impl Follower {
                 }
                 self.operate(&operation)?;
             }
-            Step::Phase(_) => {}
+            Step::Phase(_) | Step::Interval { .. } => {}
         }
         self.check()
     }
@@ -157,7 +161,7 @@ impl Follower {
         Ok(())
     }
 
-    fn counters(&self) -> Vec<Counters> {
+    pub(super) fn counters(&self) -> Vec<Counters> {
         let lanes = self.lanes.iter();
         lanes.map(|lane| lane.core.counters()).collect()
     }
@@ -190,6 +194,16 @@ impl Follower {
                 lane.core.fetch(address, &found, self.guest.tables());
             }
         }
+    }
+
+    /// References the page at `address`, if the guest's tables map it; returns whether they do.
+    pub(super) fn touch(&mut self, address: Gva) -> Result<bool, ModelError> {
+        let Ok(found) = self.guest.translate(address, false) else {
+            return Ok(false);
+        };
+        let write = found.writable && found.dirty;
+        self.reference(Reference::new(address, write))?;
+        Ok(true)
     }
 
     /// A reference at which the guest faults, sets a dirty bit, or leaves for a device.
@@ -314,7 +328,7 @@ impl Run {
         }
         let retired = match step {
             Step::References { instructions, .. } => instructions,
-            Step::Operation(_) | Step::Phase(_) => 0,
+            Step::Operation(_) | Step::Phase(_) | Step::Interval { .. } => 0,
         };
         self.follower.step(step)?;
         self.instructions += retired as f64;

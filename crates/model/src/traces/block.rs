@@ -16,6 +16,8 @@ pub(crate) struct Block {
     pub instructions: u64,
     /// The trace's own base CPI.
     pub base_cpi: Option<f32>,
+    /// The block vector of an interval that ends.
+    pub vector: Vec<u64>,
 }
 
 impl Block {
@@ -25,6 +27,7 @@ impl Block {
             references: Vec::with_capacity(BLOCK_REFERENCES),
             instructions: 0,
             base_cpi: None,
+            vector: Vec::new(),
         }
     }
 
@@ -55,6 +58,8 @@ pub(crate) enum Item {
     Operation(Operation),
     /// A phase begins.
     Phase(u32),
+    /// An interval ends, whose references were recorded or not; the block has its vector.
+    Interval(bool),
     /// The trace ends here, as it should.
     End,
 }

@@ -109,6 +109,10 @@ impl Trace {
             match self.reader.next(&mut self.block) {
                 Ok(Item::Operation(operation)) => return Ok(Some(Step::Operation(operation))),
                 Ok(Item::Phase(phase)) => return Ok(Some(Step::Phase(phase))),
+                Ok(Item::Interval(recorded)) => {
+                    let blocks = &self.block.vector;
+                    return Ok(Some(Step::Interval { recorded, blocks }));
+                }
                 Ok(Item::References) => return Ok(Some(self.references_step())),
                 Ok(Item::End) => self.end = Some(Ok(())),
                 Err(fault) => self.end = Some(Err(fault)),
@@ -159,5 +163,9 @@ impl StepSource for Trace {
 
     fn limits(&self) -> Limits {
         Limits::TRACE
+    }
+
+    fn interval(&self) -> Option<u64> {
+        self.header.as_ref()?.interval_instructions
     }
 }

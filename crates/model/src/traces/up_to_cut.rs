@@ -50,6 +50,10 @@ impl StepSource for UpToCut {
     fn limits(&self) -> Limits {
         Limits::TRACE
     }
+
+    fn interval(&self) -> Option<u64> {
+        self.trace.interval()
+    }
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn any_observed() -> impl Strategy<Value = Operation> {
 }
 
 #[test]
-fn version_1_is_read_and_an_unknown_one_is_named() {
+fn old_versions_are_read_and_an_unknown_one_is_named() {
     let steps = steps();
     let mut bytes = vtrace(&steps, Codec::Plain, 3);
     let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
@@ -127,6 +127,11 @@ fn any_step() -> impl Strategy<Value = Owned> {
             .prop_map(|(all, count, cpi)| Owned::References(all, count, cpi)),
         any_operation().prop_map(Owned::Operation),
         any::<u32>().prop_map(Owned::Phase),
+        (
+            any::<bool>(),
+            prop::collection::vec(0..=1_u64 << 40, 0..=64)
+        )
+            .prop_map(|(recorded, blocks)| Owned::Interval(recorded, blocks)),
     ]
 }
 
@@ -266,6 +271,7 @@ fn the_header_comes_back_and_its_ratio_is_used() {
         instructions_per_reference: Some(2.5),
         memory_bytes: Some(1 << 30),
         map_on_touch: true,
+        interval_instructions: None,
     };
     let mut writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();
     let reference = [Reference::new(Gva(8), false)];

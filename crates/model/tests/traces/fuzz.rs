@@ -53,11 +53,16 @@ fn ragged(bytes: Vec<u8>, pieces: &[usize], fails: bool) -> Outcome {
 
 /// A `.vtrace` whose checksums are right, whatever its frames hold.
 fn sealed(frames: &[(u32, Vec<u8>, u32)]) -> Vec<u8> {
-    let header = *b"\x01\0\0\0\x02\0\0\0{}";
+    sealed_with("{}", frames)
+}
+
+fn sealed_with(json: &str, frames: &[(u32, Vec<u8>, u32)]) -> Vec<u8> {
+    let length = u32::try_from(json.len()).unwrap().to_le_bytes();
+    let header = [&[3, 0, 0, 0][..], &length, json.as_bytes()].concat();
     let mut file = b"\x89VTRC\r\n\x1a".to_vec();
     file.extend(&header[..8]);
     file.extend(crc32fast::hash(&header).to_le_bytes());
-    file.extend(b"{}");
+    file.extend(json.as_bytes());
     for (kind, payload, raw) in frames {
         let stored = u32::try_from(payload.len()).unwrap();
         let raw = if *raw == 0 { stored } else { *raw };
@@ -73,7 +78,7 @@ fn sealed(frames: &[(u32, Vec<u8>, u32)]) -> Vec<u8> {
 /// Records that are right or nearly so: tags that exist, with short fields.
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
     let tag = prop::sample::select(
-        b"\x01\x02\x03\x10\x11\x12\x13\x14\x15\x16\x17\x18\x20\x21\x22\x23\x24\x25".to_vec(),
+        b"\x01\x02\x03\x04\x10\x11\x12\x13\x14\x15\x16\x17\x18\x20\x21\x22\x23\x24\x25".to_vec(),
     );
     let field = prop_oneof![0..4_u8, any::<u8>()];
     let record = (tag, prop::collection::vec(field, 0..12))
@@ -144,6 +149,7 @@ proptest! {
     #[test]
     fn frames_with_right_checksums(frames in prop::collection::vec(any_frame(), 0..6)) {
         let _ = read(&sealed(&frames));
+        let _ = read(&sealed_with(r#"{"interval_instructions":9}"#, &frames));
     }
 
     #[test]
@@ -181,6 +187,31 @@ fn the_end_frame_must_fit_and_be_the_last() {
     assert!(text.ends_with("no frame is of kind 3"), "{text}");
     let text = outcome(&[(0, vec![1, 0, 5], 4)]).unwrap_err();
     assert!(text.ends_with("a frame's two lengths do not fit"), "{text}");
+}
+
+#[test]
+fn an_interval_needs_the_length_in_the_header() {
+    let records = (0, vec![1, 0, 5, 4, 1, 1, 5], 0);
+    let end = (2, [0_u64.to_le_bytes(), 5_u64.to_le_bytes()].concat(), 0);
+    let frames = [records, end];
+    let outcome = |json: &str| read(&sealed_with(json, &frames)).1;
+    assert_eq!(outcome(r#"{"interval_instructions":5}"#), Ok(()));
+    let text = outcome("{}").unwrap_err();
+    assert!(
+        text.ends_with("an interval ends, but the header gives no length"),
+        "{text}"
+    );
+    for json in [
+        r#"{"interval_instructions":0}"#,
+        r#"{"interval_instructions":2000000000000}"#,
+        r#"{"interval_instructions":5,"instructions_per_reference":2.0}"#,
+    ] {
+        let text = outcome(json).unwrap_err();
+        assert!(
+            text.contains("interval_instructions must be 1 to 2^40"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

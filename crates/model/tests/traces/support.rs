@@ -13,6 +13,7 @@ pub enum Owned {
     References(Vec<Reference>, u64, f32),
     Operation(Operation),
     Phase(u32),
+    Interval(bool, Vec<u64>),
 }
 
 impl Owned {
@@ -25,6 +26,7 @@ impl Owned {
             } => Self::References(references.to_vec(), instructions, base_cpi),
             Step::Operation(operation) => Self::Operation(operation),
             Step::Phase(phase) => Self::Phase(phase),
+            Step::Interval { recorded, blocks } => Self::Interval(recorded, blocks.to_vec()),
         }
     }
 
@@ -37,6 +39,10 @@ impl Owned {
             },
             Self::Operation(operation) => Step::Operation(*operation),
             Self::Phase(phase) => Step::Phase(*phase),
+            Self::Interval(recorded, blocks) => Step::Interval {
+                recorded: *recorded,
+                blocks,
+            },
         }
     }
 }
@@ -105,6 +111,7 @@ pub fn vtrace(steps: &[Owned], codec: Codec, frames: usize) -> Vec<u8> {
     let header = Header {
         recorder: "test".into(),
         page_size: Some(PageSize::M2),
+        interval_instructions: Some(1000),
         ..Header::default()
     };
     let mut writer = Writer::new(Vec::new(), &header, codec).unwrap();
@@ -131,6 +138,7 @@ pub fn steps() -> Vec<Owned> {
         Owned::Operation(Operation::Switch { process: 1 }),
         Owned::Operation(Operation::Map { start, bytes, size }),
         Owned::Phase(7),
+        Owned::Interval(true, vec![1, 1 << 40, 0]),
         Owned::References(walk(0x7000_0000, 8, 300), 900, 0.75),
         Owned::References(walk(u64::MAX - 5000, 4096, 20), 20, 1.5),
         Owned::References(Vec::new(), 1000, 1.5),

@@ -20,7 +20,7 @@ from vtax.environments import traced_qemu
 from vtax.environments.agent import STDIN
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
-from vtax.environments.traced_qemu import Guest, Recording
+from vtax.environments.traced_qemu import Guest, Recording, Sampling
 from vtax.environments.unpacked_qemu import QemuProgram
 from vtax.workloads.base import Outcome
 
@@ -49,6 +49,8 @@ class Wanted:
     """Whether what the command prints goes to standard error."""
     timeout_s: float | None = None
     stdin: bytes | None = None
+    sampling: Sampling | None = None
+    """Which references are recorded; None: all."""
     consume: Callable[[Path], None] | None = None
     """Instead of a file: reads the trace from a pipe while it is made, in a thread of its own."""
 
@@ -60,6 +62,9 @@ class Traced:
     file: Path | None
     references: int
     instructions: int
+    intervals: int
+    """Intervals of a sampled run; 0: all references were recorded."""
+    recorded_intervals: int
     bytes: int | None
     slowdown: float | None
     """Slowdown against the same QEMU without the plugin; None: `slowdown_reason` says why."""
@@ -89,7 +94,7 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
     with scratch("trace") as folder:
         with _target(wanted, folder) as path:
             recording = Recording(
-                path, folder / "summary", wanted.user_only, pack=wanted.consume is None
+                path, folder / "summary", wanted.user_only, wanted.consume is None, wanted.sampling
             )
             run = _run(wanted, guest, qemu, folder, recording, announce)
         totals = _totals(folder / "summary", run.console)
@@ -98,6 +103,8 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
         file=wanted.out,
         references=totals["references"],
         instructions=totals["instructions"],
+        intervals=totals["intervals"],
+        recorded_intervals=totals["recorded_intervals"],
         bytes=wanted.out.stat().st_size if wanted.out else None,
         slowdown=slowdown,
         slowdown_reason=reason,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.core.runner.given import Given, Wishes
-    from vtax.environments.traced_qemu import Guest
+    from vtax.environments.traced_qemu import Guest, Sampling
     from vtax.paging.result import SimulationResult
     from vtax.paging.trace.campaign import Traced
 
@@ -26,6 +26,7 @@ Examples:
   vtax paging trace --out py.vtrace --user-only -- python3 -c 'print(sum(range(10**5)))'
   vtax paging trace --out db.vtrace --json -- sqlite3 :memory: 'select 1'
   vtax paging trace --online --mode nested,shadow,dav2m --out windows -- python3 long.py
+  vtax paging trace --sample 10M --every 1G --out long.vtrace -- python3 long.py
   vtax paging simulate gzip.vtrace --mode native,nested,shadow
 
 \b
@@ -40,6 +41,8 @@ SETTINGS: dict[str, Any] = {
 }
 INTERRUPTED = 130
 SIGNALLED = 128
+SHORTEST_SAMPLE = 100_000
+LONGEST_DISTANCE = 10**12
 
 
 def trace(
@@ -71,6 +74,18 @@ def trace(
         str,
         typer.Option(help="With --online: length of a window in instructions.", metavar="COUNT"),
     ] = "1M",
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            help="For programs of minutes: record the references of so many instructions (10M) at "
+            "a time, the first half for warm-up, and only count between.",
+            metavar="COUNT",
+        ),
+    ] = None,
+    every: Annotated[
+        str,
+        typer.Option(help="With --sample: record once in so many instructions.", metavar="COUNT"),
+    ] = "1G",
     user_only: Annotated[
         bool,
         typer.Option(
@@ -133,6 +148,7 @@ def trace(
         user_only=user_only,
         compare=slowdown,
         warm_up=warm_up,
+        sampling=None if sample is None else _sampling(sample, every),
         timeout_s=None if timeout is None else parse_duration(timeout),
     )
     with progress(quiet) as told:
@@ -149,6 +165,21 @@ def trace(
     if done.outcome.signal is not None:
         raise typer.Exit(SIGNALLED + done.outcome.signal)
     raise typer.Exit(done.outcome.exit_code or 0)
+
+
+def _sampling(sample: str, every: str) -> Sampling:
+    """Which intervals are recorded."""
+    from vtax.core.errors import MisuseError
+    from vtax.environments.traced_qemu import Sampling
+    from vtax.paging.arguments import count
+
+    sample_length, distance = count("--sample", sample), count("--every", every)
+    if not SHORTEST_SAMPLE <= sample_length <= distance <= LONGEST_DISTANCE:
+        raise MisuseError(
+            f"--sample {sample} --every {every} does not fit",
+            "a sample is 100K instructions or more, and --every no less, at most 1T",
+        )
+    return Sampling(sample_length // 2, 2 * distance // sample_length)
 
 
 class _Simulated:
@@ -219,6 +250,8 @@ def _as_json(done: Traced) -> dict[str, Any]:
         "file": None if done.file is None else str(done.file),
         "references": done.references,
         "instructions": done.instructions,
+        "intervals": done.intervals or None,
+        "recorded_intervals": done.recorded_intervals if done.intervals else None,
         "bytes_per_reference": None if each is None else round(each, 4),
         "slowdown": None if done.slowdown is None else round(done.slowdown, 2),
         "slowdown_reason": done.slowdown_reason,
@@ -240,6 +273,11 @@ def _lines(done: Traced) -> list[str]:
     size = "" if each is None else f", {each:.2f} bytes each"
     return [
         f"{done.references:,} references{size}, {done.instructions:,} instructions",
+        *(
+            [f"recorded: {done.recorded_intervals:,} of {done.intervals:,} intervals"]
+            if done.intervals
+            else []
+        ),
         f"{done.faults:,} page faults, {done.table_writes:,} writes to page tables, "
         f"{done.cr3_loads:,} loads of CR3, {done.invlpg:,} single pages invalidated",
         f"QEMU {done.qemu}, {slower}",

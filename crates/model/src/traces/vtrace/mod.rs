@@ -6,7 +6,7 @@
 //! ```text
 //! file   = magic version flags header-length header-crc header frame* end-frame
 //! magic          8 bytes   89 56 54 52 43 0D 0A 1A ("\x89VTRC\r\n\x1a": a transfer as text shows)
-//! version        u16       3; 1 (no records 20 to 26) and 2 (no record 26) are read too
+//! version        u16       3; 1 (no records 20 to 26) and 2 (no records 04, 26) are read too
 //! flags          u16       0
 //! header-length  u32       bytes of the header, at most 65,536
 //! header-crc     u32       CRC-32 (IEEE) of version, flags, header-length and header
@@ -23,6 +23,7 @@
 //! record = 01 count instructions token*count    a block of references
 //!        | 02 f32                               base CPI of the blocks that follow in the frame
 //!        | 03 phase                             Step::Phase
+//!        | 04 recorded count instructions*count an interval ends: Step::Interval
 //!        | 10 process | 11 start bytes size | 12 start bytes | 13 start bytes writable
 //!        | 14 child | 15 process | 16 process | 17 count | 18 count
 //!        | 20 frame level start | 21 table index bits frame | 22 table
@@ -30,7 +31,7 @@
 //! ```
 //!
 //! Tags (in hexadecimal) are one byte, all other fields but the f32 are varints. `count` is at most
-//! 4,096 and `instructions` at most 2^40. Operations 10 to 18 are Spawn, Map, Unmap, Protect, Fork,
+//! 4,096 in a block and 64 in a block vector, `instructions` at most 2^40. Operations 10 to 18 are Spawn, Map, Unmap, Protect, Fork,
 //! Exit, Switch, `SystemCalls` and `OtherExits`; `size` is 0, 1, 2 for 4K, 2M, 1G, `writable` 0
 //! or 1. Operations 20 to 26 are Table, Entry, `FreeTable`, `LoadCr3`, Invlpg, Fault and Fetch;
 //! `bits` are 1 present, 2 writable, 4 dirty, 8 large, 16 written now, 32 not accessed (since 3).
@@ -59,7 +60,8 @@ pub use writer::{Codec, WriteError, Writer};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
 /// The version that is written.
 const VERSION: u16 = 3;
-/// The oldest version that is read: it has no operations that were observed in a real guest.
+/// The oldest version that is read: it has no operations that were observed in a real guest, and no
+/// intervals.
 const OLDEST_VERSION: u16 = 1;
 /// Bytes before the header: magic, version, flags, length, checksum.
 const PREAMBLE: usize = 20;
@@ -74,6 +76,8 @@ const TOTALS: usize = 16;
 /// page in each mode.
 const MEMORY_LIMIT: u64 = 1 << 40;
 const INSTRUCTION_LIMIT: u64 = 1 << 40;
+/// The most elements of a block vector.
+const VECTOR_LIMIT: usize = 64;
 
 mod kind {
     pub const PLAIN: u32 = 0;
@@ -101,6 +105,9 @@ pub struct Header {
     /// converted): any touched page counts as mapped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub map_on_touch: bool,
+    /// Given when only some intervals of the run have their references: an interval's length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_instructions: Option<u64>,
 }
 
 impl Header {
@@ -108,6 +115,14 @@ impl Header {
         let ratio = self.instructions_per_reference.unwrap_or_default();
         if !(0.0..=1e6).contains(&ratio) {
             return Err("instructions_per_reference must be a number from 0 to 1000000".into());
+        }
+        if self
+            .interval_instructions
+            .is_some_and(|length| length == 0 || length > INSTRUCTION_LIMIT || ratio > 0.0)
+        {
+            return Err(
+                "interval_instructions must be 1 to 2^40, of instructions that were counted".into(),
+            );
         }
         if self.memory_bytes.is_some_and(|bytes| bytes > MEMORY_LIMIT) {
             return Err(format!(

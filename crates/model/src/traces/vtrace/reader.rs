@@ -170,6 +170,9 @@ impl Reader for VtraceReader {
             self.offset = self.raw.len() - rest.len();
             match taken {
                 Err(reason) => return Err(self.corrupt(&reason)),
+                Ok(Some(Item::Interval(_))) if self.header.interval_instructions.is_none() => {
+                    return Err(self.corrupt("an interval ends, but the header gives no length"));
+                }
                 Ok(Some(item)) => {
                     self.references += block.references.len() as u64;
                     self.instructions = self.instructions.wrapping_add(block.instructions);

@@ -3,7 +3,7 @@
 use crate::model::address::{Gfn, Gva, PageSize, Reference};
 use crate::step::{Operation, TableEntry};
 
-use super::{INSTRUCTION_LIMIT, varint};
+use super::{INSTRUCTION_LIMIT, VECTOR_LIMIT, varint};
 use crate::traces::block::{BLOCK_REFERENCES, Block, Item};
 
 /// First bytes of records.
@@ -11,6 +11,7 @@ pub(super) mod tag {
     pub const REFERENCES: u8 = 0x01;
     pub const BASE_CPI: u8 = 0x02;
     pub const PHASE: u8 = 0x03;
+    pub const INTERVAL: u8 = 0x04;
     pub const SPAWN: u8 = 0x10;
     pub const MAP: u8 = 0x11;
     pub const UNMAP: u8 = 0x12;
@@ -76,6 +77,7 @@ pub fn take(
                 take_references(bytes, state, block)?;
                 return Ok(Some(Item::References));
             }
+            tag::INTERVAL => return take_interval(bytes, block).map(Some),
             tag::PHASE => return Ok(Some(Item::Phase(number(bytes)?))),
             _ => return take_operation(tag, bytes).map(|found| Some(Item::Operation(found))),
         }
@@ -120,6 +122,24 @@ fn take_references(
     }
     (*bytes, state.previous) = (rest, previous);
     Ok(())
+}
+
+fn take_interval(bytes: &mut &[u8], block: &mut Block) -> Result<Item, String> {
+    let recorded = take_bool("recorded", bytes)?;
+    let count = field(bytes)?;
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|&count| count <= VECTOR_LIMIT)
+        .ok_or_else(|| format!("a block vector of {count} elements; at most {VECTOR_LIMIT}"))?;
+    block.vector.clear();
+    for _ in 0..count {
+        let instructions = field(bytes)?;
+        if instructions > INSTRUCTION_LIMIT {
+            return Err(format!("a block vector of {instructions}; at most 2^40"));
+        }
+        block.vector.push(instructions);
+    }
+    Ok(Item::Interval(recorded))
 }
 
 fn take_operation(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
@@ -284,7 +304,7 @@ mod tests {
 
     #[test]
     fn fields_out_of_range_are_named() {
-        let cases: [(&[u8], &str); 13] = [
+        let cases: [(&[u8], &str); 16] = [
             (
                 &[0x01, 0x81, 0x20, 0],
                 "a block of 4097 references; at most 4096",
@@ -298,6 +318,12 @@ mod tests {
             (
                 &[0x03, 0x80, 0x80, 0x80, 0x80, 0x10],
                 "4294967296 where a number of 32 bits",
+            ),
+            (&[0x04, 2, 0], "recorded is 2"),
+            (&[0x04, 1, 65], "a block vector of 65 elements; at most 64"),
+            (
+                &[0x04, 0, 1, 0x81, 0x80, 0x80, 0x80, 0x80, 0x20],
+                "a block vector of 1099511627777; at most 2^40",
             ),
             (&[0x11, 0, 0, 3], "page size 3; 0, 1 or 2"),
             (&[0x13, 0, 0, 2], "writable is 2"),

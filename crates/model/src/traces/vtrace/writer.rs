@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use super::record::{FrameState, bit, tag};
 use super::{
-    FRAME_HEADER, FRAME_LIMIT, HEADER_LIMIT, Header, INSTRUCTION_LIMIT, MAGIC, VERSION, crc, kind,
+    FRAME_HEADER, FRAME_LIMIT, HEADER_LIMIT, Header, INSTRUCTION_LIMIT, MAGIC, VECTOR_LIMIT,
+    VERSION, crc, kind,
 };
 use crate::error::ModelError;
 use crate::model::address::Reference;
@@ -75,6 +76,7 @@ impl<W: Write> Writer<W> {
         match *step {
             Step::Operation(operation) => put_operation(&mut self.raw, &operation),
             Step::Phase(phase) => put_phase(&mut self.raw, phase),
+            Step::Interval { recorded, blocks } => put_interval(&mut self.raw, recorded, blocks)?,
             Step::References {
                 references,
                 instructions,
@@ -250,6 +252,20 @@ fn put_references(
 
 fn put_phase(target: &mut Vec<u8>, phase: u32) {
     put_fields(target, tag::PHASE, &[phase.into()]);
+}
+
+fn put_interval(target: &mut Vec<u8>, recorded: bool, blocks: &[u64]) -> Result<(), WriteError> {
+    if blocks.len() > VECTOR_LIMIT || blocks.iter().any(|&each| each > INSTRUCTION_LIMIT) {
+        let reason = format!("a block vector beyond {VECTOR_LIMIT} elements of 2^40");
+        return Err(WriteError::Value(reason));
+    }
+    put_fields(
+        target,
+        tag::INTERVAL,
+        &[recorded.into(), blocks.len() as u64],
+    );
+    blocks.iter().for_each(|&each| put(target, each));
+    Ok(())
 }
 
 fn put_operation(target: &mut Vec<u8>, operation: &Operation) {

@@ -71,6 +71,7 @@ fn run(text: &str, seed: u64) -> (f64, Vec<String>) {
                 log.push(format!("{operation:?}"));
             }
             Step::Phase(phase) => log.push(format!("phase {phase}")),
+            Step::Interval { .. } => panic!("a synthetic workload has no intervals"),
         }
     }
     (instructions, log)
