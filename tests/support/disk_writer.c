@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { THREADS = 4, BLOCK = 4096, WORDS = BLOCK / 8 };
+enum { THREADS = 4, BLOCK = 512, WORDS = BLOCK / 8 };
 static atomic_long next, acknowledged, errors;
 static atomic_int ended;
 static int disk;
@@ -20,7 +20,7 @@ static void end(int number) { (void)number; ended = 1; }
 
 static void *writes(void *nothing)
 {
-    uint64_t *block = aligned_alloc(BLOCK, BLOCK);
+    uint64_t *block = aligned_alloc(4096, 4096);
     while (!ended) {
         long number = atomic_fetch_add(&next, 1);
         if (number >= blocks)

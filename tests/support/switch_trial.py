@@ -27,7 +27,7 @@ USER = 4242
 """A user, and its group, that no program of the host has."""
 KVM_GROUP = 4300
 PORT, END_PORT = 7007, 7008
-BLOCK = 4096
+BLOCK = 512
 DISK_BYTES = 256 << 20
 PATIENCE_S = 240.0
 TUNSETIFF, IFF_TAP_NO_PI_VNET = 0x400454CA, 0x2 | 0x1000 | 0x4000

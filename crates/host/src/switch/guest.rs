@@ -1,6 +1,5 @@
 //! Looking at one guest: whether it can be handed to another QEMU, and what that QEMU needs.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use crate::switch::error::SwitchError;
 use crate::switch::inheritance::{cgroups, limits, mask};
 use crate::switch::passed;
 use crate::switch::qmp::Qmp;
-use crate::switch::sys;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::{Descriptor, is_kvm, is_plain};
 use vtax_sys::tree::Tree;
@@ -492,24 +490,8 @@ impl<'a> Candidate<'a> {
             sets,
             fresh: passed::vhosts(&self.arguments, &self.descriptors),
             memory,
-            taps: self.taps(),
+            taps: passed::taps(pid, &self.descriptors),
             running,
         })
-    }
-
-    fn taps(&self) -> Vec<(String, i32)> {
-        let Ok(process) = sys::pidfd_open(self.pid) else {
-            return Vec::new();
-        };
-        let open = self
-            .descriptors
-            .iter()
-            .filter(|one| one.target == "/dev/net/tun");
-        open.filter_map(|one| {
-            let copy = sys::pidfd_getfd(process.as_fd(), one.number).ok()?;
-            let (name, stays) = sys::tap(copy.as_fd()).ok()?;
-            (!stays).then_some((name, one.number))
-        })
-        .collect()
     }
 }

@@ -1,10 +1,12 @@
 //! Descriptors that a guest's QEMU was given when it started: what the new QEMU gets for each.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::switch::arguments::Arguments;
+use crate::switch::sys;
 use vtax_sys::process::Descriptor;
 
 /// The number now of each descriptor that `-add-fd` gave, in the order of these options; `None`:
@@ -77,6 +79,23 @@ pub fn numbers(
     numbers.sort_unstable();
     numbers.dedup();
     numbers
+}
+
+/// The tap devices that vanish with the last process that has them open: names and descriptors of
+/// process `pid`.
+pub fn taps(pid: i32, descriptors: &[Descriptor]) -> Vec<(String, i32)> {
+    let Ok(process) = sys::pidfd_open(pid) else {
+        return Vec::new();
+    };
+    let open = descriptors
+        .iter()
+        .filter(|one| one.target == "/dev/net/tun");
+    open.filter_map(|one| {
+        let copy = sys::pidfd_getfd(process.as_fd(), one.number).ok()?;
+        let (name, stays) = sys::tap(copy.as_fd()).ok()?;
+        (!stays).then_some((name, one.number))
+    })
+    .collect()
 }
 
 #[cfg(test)]
