@@ -182,6 +182,11 @@ REFUSALS = {
         "-machine memory-backend=ram",
         "QMP",
     ),
+    "libvirt": (
+        "-m 64M -chardev socket,id=charmonitor,path=/run/charmonitor,server=on,wait=off "
+        "-mon chardev=charmonitor,mode=control",
+        "virsh managedsave other",
+    ),
 }
 
 

@@ -133,7 +133,8 @@ def _carry_out(
     # The lab's vtax has no network to fetch them from.
     kernels = tuple(cache.folder(name) for name in CACHED)
     machine = {"the emulated host": environment}
-    gets = given(machine, command[:1], folder, wishes, kernels)
+    # vtax itself may be started by a script, and its Python may lie in a home.
+    gets = given(machine, (command[0], sys.executable), folder, wishes, kernels)
     variables = {**gets.environment, "XDG_CACHE_HOME": str(cache.base())}
     environment = environment.with_shown(gets.shown)
     program = programs.require(command[0], variables["PATH"], folder, "check its name", command[1:])

@@ -3,6 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+mod values;
+
+use values::{add, bytes, escaped, first, key, pairs};
+
 /// Options without a value (qemu-options.hx, 5.2 to 10.1).
 const WITHOUT_VALUE: [&str; 31] = [
     "S",
@@ -104,6 +108,8 @@ pub struct Additions<'a> {
     pub monitor: Option<i32>,
     /// The descriptor of each memfd backend's memory, in the order of the command line.
     pub memory: &'a [(String, i32)],
+    /// The descriptor for each `-add-fd`, in the order of the command line; `None`: it is closed.
+    pub sets: &'a [Option<i32>],
 }
 
 impl Arguments {
@@ -165,7 +171,7 @@ impl Arguments {
     pub fn has_id(&self, id: &str) -> bool {
         self.words
             .iter()
-            .any(|word| key(word.text(), "id").as_deref() == Some(id) || json_id(word.text(), id))
+            .any(|word| key(word.text(), "id").as_deref() == Some(id))
     }
 
     /// The paths of Unix sockets that speak QMP, as the command line gives them.
@@ -196,14 +202,29 @@ impl Arguments {
         self.values("object").filter_map(backend).collect()
     }
 
-    /// Descriptors that options name as `fd=N` or `fds=N:M`, in order of the words.
+    /// Descriptors that options name as `fd=N` or `fds=N:M`, ascending; not those of `-add-fd`,
+    /// which QEMU copies and closes.
     pub fn descriptors(&self) -> Vec<i32> {
-        let keys = ["fd", "fds", "vhostfd", "vhostfds", "sock-fd"];
+        self.numbers(&["fd", "fds", "vhostfd", "vhostfds", "sock-fd"])
+    }
+
+    /// Descriptors of vhost devices, which serve only the process that first used them.
+    pub fn vhosts(&self) -> Vec<i32> {
+        self.numbers(&["vhostfd", "vhostfds"])
+    }
+
+    /// The set of each `-add-fd`, in the order of the command line.
+    pub fn sets(&self) -> Vec<Option<i64>> {
+        let set = |value| key(value, "set")?.parse().ok();
+        self.values("add-fd").map(set).collect()
+    }
+
+    fn numbers(&self, keys: &[&str]) -> Vec<i32> {
         let mut numbers: Vec<i32> = self
             .words
             .iter()
-            .filter(|word| !word.is_monitor())
-            .flat_map(|word| keys.into_iter().filter_map(|name| key(word.text(), name)))
+            .filter(|word| !word.is_monitor() && !word.is("add-fd"))
+            .flat_map(|word| keys.iter().filter_map(|name| key(word.text(), name)))
             .flat_map(|value| {
                 value
                     .split(':')
@@ -272,8 +293,13 @@ impl Arguments {
     #[must_use]
     pub fn incoming(&self, additions: &Additions<'_>) -> Self {
         let mut words = Vec::new();
+        let mut sets = additions.sets.iter();
         for word in self.words.iter().filter(|word| !word.is_dropped()) {
             match word.option.as_str() {
+                "add-fd" => {
+                    let number = sets.next().copied().flatten();
+                    words.extend(number.map(|number| renumbered(word, number)));
+                }
                 "object" => words.push(Word::new(
                     "object",
                     with_memory(word.text(), additions.memory),
@@ -356,6 +382,16 @@ fn with_memory(value: &str, memory: &[(String, i32)]) -> String {
     }
 }
 
+fn renumbered(word: &Word, number: i32) -> Word {
+    let mut text = format!("fd={number}");
+    for (name, value) in pairs(word.text()) {
+        if name != "fd" {
+            add(&mut text, &name, &value);
+        }
+    }
+    Word::new(&word.option, text)
+}
+
 fn appending(value: &str) -> String {
     if first(value) == "file" && key(value, "append").is_none() {
         format!("{value},append=on")
@@ -392,82 +428,6 @@ fn without_script(value: &str) -> String {
         }
     }
     text + ",script=no"
-}
-
-/// The parts of `a,b=c`: names and values; a part without `=` has an empty name.
-fn pairs(value: &str) -> Vec<(String, String)> {
-    let mut parts = vec![String::new()];
-    let mut letters = value.chars().peekable();
-    while let Some(letter) = letters.next() {
-        // Two commas are one comma in a value.
-        if letter == ',' && letters.next_if_eq(&',').is_none() {
-            parts.push(String::new());
-        } else if let Some(part) = parts.last_mut() {
-            part.push(letter);
-        }
-    }
-    parts
-        .into_iter()
-        .map(|part| match part.split_once('=') {
-            Some((name, value)) => (name.to_owned(), value.to_owned()),
-            None => (String::new(), part),
-        })
-        .collect()
-}
-
-fn add(text: &mut String, name: &str, value: &str) {
-    text.push(',');
-    if !name.is_empty() {
-        text.push_str(name);
-        text.push('=');
-    }
-    text.push_str(&escaped(value));
-}
-
-fn escaped(value: &str) -> String {
-    value.replace(',', ",,")
-}
-
-/// The first part of a value, which may also be written as `qom-type=`, `backend=` or `type=`.
-fn first(value: &str) -> String {
-    match pairs(value).into_iter().next() {
-        Some((name, part))
-            if name.is_empty()
-                || ["qom-type", "backend", "type", "driver"].contains(&name.as_str()) =>
-        {
-            part
-        }
-        Some((name, part)) => format!("{name}={part}"),
-        None => String::new(),
-    }
-}
-
-fn key(value: &str, name: &str) -> Option<String> {
-    pairs(value)
-        .into_iter()
-        .rev()
-        .find(|(found, _)| found == name)
-        .map(|(_, value)| value)
-}
-
-fn json_id(value: &str, id: &str) -> bool {
-    value.starts_with('{')
-        && serde_json::from_str::<serde_json::Value>(value)
-            .is_ok_and(|object| object.get("id").and_then(|found| found.as_str()) == Some(id))
-}
-
-/// A size as QEMU takes it: bytes, or with one of the letters k, M, G, T.
-fn bytes(text: &str) -> Option<u64> {
-    let letter = text.chars().last()?;
-    let shift = match letter.to_ascii_lowercase() {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        't' => 40,
-        _ => return text.parse().ok(),
-    };
-    let number: u64 = text.strip_suffix(letter)?.parse().ok()?;
-    number.checked_mul(1 << shift)
 }
 
 /// A path of the command line, resolved from the process's working folder.

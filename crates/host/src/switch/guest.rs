@@ -1,6 +1,5 @@
 //! Looking at one guest: whether it can be handed to another QEMU, and what that QEMU needs.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,14 +9,16 @@ use serde_json::{Value, json};
 use crate::switch::arguments::{Arguments, Backend, resolve};
 use crate::switch::error::SwitchError;
 use crate::switch::inheritance::{cgroups, limits, mask};
+use crate::switch::passed;
 use crate::switch::qmp::Qmp;
-use crate::switch::sys;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::{Descriptor, is_kvm, is_plain};
 use vtax_sys::tree::Tree;
 
 /// CPU features that KVM offers only with nested paging (arch/x86/kvm/cpuid.c, svm.c, vmx.c).
 const NEED_NESTED: [&str; 6] = ["pku", "pks", "la57", "npt", "vmx-ept", "sev"];
+/// The character device through which libvirt speaks QMP.
+const LIBVIRT_MONITOR: &str = "charmonitor";
 /// CPU models that take whatever the host offers in its current mode.
 const FOLLOWS_HOST: [&str; 2] = ["host", "max"];
 
@@ -48,6 +49,12 @@ pub struct GuestPlan {
     pub qmp: PathBuf,
     /// Descriptors that the QEMU inherited when it started.
     pub inherited: Vec<i32>,
+    /// The number now of each descriptor that `-add-fd` gave it, see [`passed::sets`].
+    #[serde(default)]
+    pub sets: Vec<Option<i32>>,
+    /// Descriptors that the new QEMU gets from these files, opened anew.
+    #[serde(default)]
+    pub fresh: Vec<(i32, PathBuf)>,
     /// Memory without a file: object and descriptor.
     pub memory: Vec<(String, i32)>,
     /// Tap devices that would vanish with their last user: name and descriptor.
@@ -85,6 +92,7 @@ pub fn look(
     patience: Duration,
 ) -> Result<Guest, SwitchError> {
     let candidate = Candidate::new(tree, pid)?;
+    candidate.unmanaged()?;
     candidate.same_world()?;
     let mut qmp = candidate.control(patience)?;
     let mut ask = |command: &str, arguments: Value| {
@@ -97,6 +105,7 @@ pub fn look(
     let devices = ask("qom-list", json!({"path": "/machine/peripheral"}))?;
     let objects = ask("qom-list", json!({"path": "/objects"}))?;
     let cpus = ask("query-cpus-fast", json!({}))?;
+    let sets = ask("query-fdsets", json!({}))?;
     let chardevs = ask("query-chardev", json!({}))?;
     let features = if from == PagingMode::Nested {
         needing_nested(&cpus, &mut ask)
@@ -110,7 +119,9 @@ pub fn look(
     candidate.as_started(&objects)?;
     candidate.features(&features)?;
     let memory = candidate.memory(&memory)?;
-    let plan = candidate.plan(running, memory)?;
+    let sets = passed::sets(&candidate.arguments, &sets)
+        .map_err(|reason| candidate.refused(reason, "start it with all its descriptors"))?;
+    let plan = candidate.plan(running, memory, sets)?;
     let warnings = candidate.losses(&chardevs);
     Ok(Guest {
         plan,
@@ -179,6 +190,18 @@ impl<'a> Candidate<'a> {
 
     fn refused(&self, reason: impl ToString, remedy: &str) -> SwitchError {
         SwitchError::refused(format!("{} (pid {})", self.name, self.pid), reason, remedy)
+    }
+
+    /// libvirt would take the old QEMU's end for the guest's, and knows nothing of the new one.
+    fn unmanaged(&self) -> Result<(), SwitchError> {
+        if !self.arguments.has_id(LIBVIRT_MONITOR) {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(self.refused(
+            "it is a domain of libvirt, which would take its old QEMU's end for its own",
+            &format!("`virsh managedsave {name}`, switch, and `virsh start {name}`"),
+        ))
     }
 
     /// The new QEMU is started from here, so this process and the guest must see the same files,
@@ -429,7 +452,12 @@ impl<'a> Candidate<'a> {
             .collect())
     }
 
-    fn plan(&self, running: bool, memory: Vec<(String, i32)>) -> Result<GuestPlan, SwitchError> {
+    fn plan(
+        &self,
+        running: bool,
+        memory: Vec<(String, i32)>,
+        sets: Vec<Option<i32>>,
+    ) -> Result<GuestPlan, SwitchError> {
         let (tree, pid) = (self.tree, self.pid);
         let gone = || self.refused("it has ended", "try again");
         let program = tree.link(&format!("/proc/{pid}/exe")).ok_or_else(gone)?;
@@ -439,20 +467,6 @@ impl<'a> Candidate<'a> {
                 "restart the guest with the current program",
             ));
         }
-        let mut inherited: Vec<i32> = self.arguments.descriptors();
-        inherited.retain(|number| self.has(*number));
-        // QEMU opens some devices, such as /dev/net/tun, without close-on-exec. A copy of such a
-        // descriptor would keep the device busy when the new QEMU opens it.
-        let own = |one: &&Descriptor| one.number > 2 && one.target.starts_with("/dev/");
-        let open = self
-            .descriptors
-            .iter()
-            .filter(|one| one.inherited && !own(one));
-        inherited.extend(open.map(|one| one.number));
-        let monitor = self.arguments.own_monitor();
-        inherited.retain(|number| Some(*number) != monitor);
-        inherited.sort_unstable();
-        inherited.dedup();
         let ids = |name: &str| tree.status(pid, name).and_then(|ids| ids.first().copied());
         let sockets = self.arguments.qmp_sockets();
         let qmp = sockets.first().map(|path| resolve(&self.folder, path));
@@ -472,26 +486,12 @@ impl<'a> Candidate<'a> {
             mask: mask(tree, pid),
             cgroups: cgroups(tree, pid),
             qmp: qmp.ok_or_else(gone)?,
-            inherited,
+            inherited: passed::numbers(&self.arguments, &self.descriptors, &sets),
+            sets,
+            fresh: passed::vhosts(&self.arguments, &self.descriptors),
             memory,
-            taps: self.taps(),
+            taps: passed::taps(pid, &self.descriptors),
             running,
         })
-    }
-
-    fn taps(&self) -> Vec<(String, i32)> {
-        let Ok(process) = sys::pidfd_open(self.pid) else {
-            return Vec::new();
-        };
-        let open = self
-            .descriptors
-            .iter()
-            .filter(|one| one.target == "/dev/net/tun");
-        open.filter_map(|one| {
-            let copy = sys::pidfd_getfd(process.as_fd(), one.number).ok()?;
-            let (name, stays) = sys::tap(copy.as_fd()).ok()?;
-            (!stays).then_some((name, one.number))
-        })
-        .collect()
     }
 }

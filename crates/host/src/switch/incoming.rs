@@ -48,8 +48,13 @@ impl IncomingQemu {
             UnixStream::pair().map_err(|error| Failure::Other(format!("socketpair: {error}")))?;
         let state = File::open(state).map_err(Failure::file(state))?;
         let numbers = numbers(plan);
-        let above = numbers.last().map_or(3, |number| number + 1).max(3);
+        let fresh = plan.fresh.iter().map(|(number, _)| number);
+        let last = numbers.iter().chain(fresh).max();
+        let above = last.map_or(3, |number| number + 1).max(3);
         let mut descriptors = copies(&numbers, source)?;
+        for (number, path) in &plan.fresh {
+            descriptors.push((opened(path)?, *number));
+        }
         descriptors.push((OwnedFd::from(theirs), above));
         descriptors.push((OwnedFd::from(state), above + 1));
         let child = child(plan, above, raise(descriptors, above + 2)?)?;
@@ -244,6 +249,11 @@ fn copies(numbers: &[i32], source: Option<BorrowedFd<'_>>) -> Result<Vec<(OwnedF
     numbers.iter().map(copy).collect()
 }
 
+fn opened(path: &Path) -> Result<OwnedFd, Failure> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map(OwnedFd::from).map_err(Failure::file(path))
+}
+
 /// Move the sources above all targets, so that no target overwrites a source.
 fn raise(descriptors: Vec<(OwnedFd, i32)>, above: i32) -> Result<Vec<(OwnedFd, i32)>, Failure> {
     let raised = descriptors.into_iter().map(|(from, to)| {
@@ -263,6 +273,7 @@ fn child(
     let arguments = Arguments::parse(given).incoming(&Additions {
         monitor: Some(monitor),
         memory: &plan.memory,
+        sets: &plan.sets,
     });
     let mut words: Vec<String> = plan.command_line.iter().take(1).cloned().collect();
     words.extend(arguments.words());
@@ -295,6 +306,7 @@ pub fn by_hand(plan: &GuestPlan, state: &Path, keeper: Option<i32>) -> String {
     let arguments = Arguments::parse(given).incoming(&Additions {
         monitor: None,
         memory: &plan.memory,
+        sets: &plan.sets,
     });
     let program = plan.program.to_string_lossy().into_owned();
     let words = std::iter::once(program).chain(arguments.words());

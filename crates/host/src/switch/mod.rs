@@ -13,6 +13,7 @@ mod incoming;
 mod inheritance;
 pub mod journal;
 pub mod module;
+mod passed;
 mod plan;
 pub mod qmp;
 mod recover;

@@ -1,7 +1,8 @@
 //! The vendor module of KVM: which one, its parameter, its file, unloading and loading.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +17,9 @@ use vtax_sys::tree::Tree;
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file (6.0 on).
 const COMPRESSED: u32 = 4;
+/// KVM's device. The kernel makes it anew with the module, for root alone, and udev gives it to
+/// others later: too late for the QEMU of another user.
+const DEVICE: &str = "/dev/kvm";
 /// Expedited RCU grace periods make unloading a module fast.
 pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
 /// The pause between two tries to unload a module whose last user is just leaving.
@@ -32,6 +36,9 @@ pub struct Module {
     pub file: PathBuf,
     /// The other parameters that this host is configured to load the module with.
     pub options: Vec<String>,
+    /// Owner, group and permissions of [`DEVICE`].
+    #[serde(default)]
+    pub device: Option<(u32, u32, u32)>,
 }
 
 impl Module {
@@ -95,6 +102,9 @@ impl Module {
             parameter: parameter.into(),
             file,
             options: other_parameters(tree, name, parameter),
+            device: fs::metadata(tree.path(DEVICE))
+                .ok()
+                .map(|about| (about.uid(), about.gid(), about.mode() & 0o7777)),
         })
     }
 
@@ -129,11 +139,22 @@ impl Module {
         }
     }
 
-    /// Load the module in `mode`.
+    /// Load the module in `mode`, and give [`DEVICE`] to whom it belonged.
     ///
-    /// Fails when the file cannot be opened, or when the kernel (`modprobe` for a file that the
-    /// kernel cannot unpack) refuses the module. A module that is loaded already is no error.
+    /// Fails when the file cannot be opened, when the kernel (`modprobe` for a file that the kernel
+    /// cannot unpack) refuses the module, or when there is no device then. A module that is loaded
+    /// already is no error.
     pub fn load(&self, mode: PagingMode) -> Result<(), Failure> {
+        self.insert(mode)?;
+        let Some((user, group, permissions)) = self.device else {
+            return Ok(());
+        };
+        chown(DEVICE, Some(user), Some(group))
+            .and_then(|()| fs::set_permissions(DEVICE, Permissions::from_mode(permissions)))
+            .map_err(Failure::file(DEVICE))
+    }
+
+    fn insert(&self, mode: PagingMode) -> Result<(), Failure> {
         let mut parameters = self.options.clone();
         let flag = u8::from(mode == PagingMode::Nested);
         parameters.push(format!("{}={flag}", self.parameter));

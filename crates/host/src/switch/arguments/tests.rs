@@ -5,14 +5,16 @@ use super::*;
 const OLD: &str = "-name guest=db,debug-threads=on -S -machine q35,memory-backend=ram \
     -object memory-backend-memfd,id=ram,size=1G,share=on,hugetlb=on,prealloc=on \
     -chardev file,id=log,path=/var/log/a,,b -serial file:/tmp/console -daemonize \
-    -netdev tap,id=n0,ifname=tap0,script=/etc/up -netdev tap,id=n1,fd=7 \
+    -netdev tap,id=n0,ifname=tap0,script=/etc/up -netdev tap,id=n1,fd=7,vhostfd=8 \
+    -add-fd set=2,fd=3,opaque=a,,b -add-fd fd=4,set=5 -add-fd fd=5,set=2 \
     -chardev socket,id=vtax-switch,fd=12 -mon chardev=vtax-switch,mode=control \
     -qmp unix:/run/q,server=on,wait=off -incoming defer";
 const NEW: &str = "-name guest=db,debug-threads=on -machine q35,memory-backend=ram \
     -object memory-backend-file,mem-path=/proc/self/fd/9,share=on,id=ram,size=1G,prealloc=on \
     -chardev file,id=log,path=/var/log/a,,b,append=on \
     -chardev file,id=vtax-console8,path=/tmp/console,append=on -serial chardev:vtax-console8 \
-    -netdev tap,id=n0,ifname=tap0,script=no -netdev tap,id=n1,fd=7 \
+    -netdev tap,id=n0,ifname=tap0,script=no -netdev tap,id=n1,fd=7,vhostfd=8 \
+    -add-fd fd=21,set=2,opaque=a,,b -add-fd fd=20,set=2 \
     -qmp unix:/run/q,server=on,wait=off \
     -chardev socket,id=vtax-switch,fd=13 -mon chardev=vtax-switch,mode=control \
     -incoming defer -S";
@@ -25,6 +27,7 @@ fn incoming(old: &Arguments) -> Arguments {
     old.incoming(&Additions {
         monitor: Some(13),
         memory: &[("ram".into(), 9)],
+        sets: &[Some(21), None, Some(20)],
     })
 }
 
@@ -44,11 +47,32 @@ fn the_successor_has_the_same_machine() {
 }
 
 #[test]
+fn json_is_read_as_the_other_form() {
+    let line = [
+        "-object",
+        r#"{"id":"ram","qom-type":"memory-backend-memfd","size":1048576,"share":true}"#,
+        "-netdev",
+        r#"{"id":"n","fd":"7","type":"tap","vhost":true}"#,
+    ];
+    let old = Arguments::parse(&line);
+    assert!(old.has_id("ram") && old.has_id("n"));
+    assert_eq!(old.descriptors(), [7]);
+    assert_eq!(old.taps(), []);
+    assert_eq!(old.backends()[0].bytes, Some(1 << 20));
+    let new = incoming(&old).words();
+    assert_eq!(
+        new[1],
+        "memory-backend-file,mem-path=/proc/self/fd/9,share=on,id=ram,size=1048576"
+    );
+}
+
+#[test]
 fn what_a_switch_needs_is_read() {
     let old = Arguments::parse(&words(OLD));
     assert_eq!(old.name().as_deref(), Some("db"));
     assert_eq!(old.qmp_sockets(), [PathBuf::from("/run/q")]);
-    assert_eq!(old.descriptors(), [7]);
+    assert_eq!((old.descriptors(), old.vhosts()), (vec![7, 8], vec![8]));
+    assert_eq!(old.sets(), [Some(2), Some(5), Some(2)]);
     assert_eq!(old.own_monitor(), Some(12));
     assert_eq!(old.taps(), [Some("tap0".to_owned())]);
     assert_eq!(old.backends()[0].bytes, Some(1 << 30));
