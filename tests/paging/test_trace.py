@@ -228,7 +228,7 @@ def test_a_sampled_trace_has_every_operation_and_the_references_of_some_interval
 @pytest.mark.soak
 def test_an_estimate_holds_against_a_whole_trace(tmp_path: Path, soak: bool) -> None:
     needs_qemu()
-    rounds, sample, every = (19, "2M", "20M") if soak else (1, "400K", "4M")
+    rounds, sample, every = (19, "2M", "20M") if soak else (1, "2M", "8M")
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc to make the program")
     program = tmp_path / "rounds"
@@ -240,7 +240,7 @@ def test_an_estimate_holds_against_a_whole_trace(tmp_path: Path, soak: bool) -> 
     found = traced(sampled, "--sample", sample, "--every", every, *line)
     assert found["instructions"] > 10**8 * rounds
     assert found["instructions"] == pytest.approx(complete["instructions"], rel=0.02)
-    assert found["references"] < complete["references"] / 3
+    assert found["recorded_intervals"] < found["intervals"] / 3
     known, estimated = (
         {mode["mode"]: mode for mode in json.loads(done.stdout)["modes"]}
         for done in (vtax("paging", "simulate", str(file), "--json") for file in (whole, sampled))
@@ -249,8 +249,11 @@ def test_an_estimate_holds_against_a_whole_trace(tmp_path: Path, soak: bool) -> 
         estimate = estimated[mode]
         print(f"{mode}: {truth}\nestimated: {estimate}")
         assert truth["relative_error_percent"] is None
-        off = abs(estimate["cycles"] / truth["cycles"] - 1)
-        assert off <= estimate["relative_error_percent"] / 100, (mode, truth, estimate)
+        # No two runs have the same length. An estimate of 20 is outside the 95 % interval; twice
+        # as far off is one of 10,000.
+        cycles, known_cycles = (each["cycles"] / each["instructions"] for each in (estimate, truth))
+        off = 100 * abs(cycles / known_cycles - 1)
+        assert off <= 2 * estimate["relative_error_percent"] < 40, (off, truth, estimate)
 
 
 @pytest.mark.slow
