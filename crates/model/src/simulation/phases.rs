@@ -48,7 +48,7 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Half-width of the 95 % interval of a mode's mean CPI, relative to it: by batch means, with
-    /// Student's t. One batch says nothing about the others: then the whole CPI counts as error.
+    /// Student's t.
     pub(super) fn relative_error(&self, mode: usize) -> f64 {
         let cpi: Vec<f64> = self
             .batches
@@ -60,11 +60,8 @@ impl Measured {
         let unmeasured = self
             .population
             .map_or(1.0, |population| (1.0 - n / population as f64).max(0.0));
-        if mean <= 0.0 || unmeasured <= 0.0 {
+        if n < 2.0 || mean <= 0.0 {
             return 0.0;
-        }
-        if n < 2.0 {
-            return 1.0;
         }
         let variance = cpi.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
         t_95(self.batches.len()) * (unmeasured * variance / n).sqrt() / mean

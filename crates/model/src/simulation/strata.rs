@@ -8,8 +8,8 @@ const MOST_CLUSTERS: usize = 10;
 const ITERATIONS: usize = 30;
 /// Intervals that clusters are made from; all others then go to the nearest cluster.
 const FITTED: usize = 4096;
-/// One cluster more for so many samples: fewer say little about a cluster's variance.
-const SAMPLES_PER_CLUSTER: usize = 4;
+/// Samples that a stratum needs: fewer say little about its variance.
+const FEWEST_SAMPLES: usize = 4;
 const ENOUGH: f64 = 0.9;
 /// The smallest variance of an element: block vectors are shares of 1.
 const NO_VARIANCE: f64 = 1e-9;
@@ -25,27 +25,32 @@ pub(super) fn shares(blocks: &[u64], elements: usize) -> Shares {
     found
 }
 
-/// The stratum of each interval, from 0 on without gaps. Each stratum has a sample, or there is only
-/// one; an interval of a cluster without samples belongs to the stratum nearest to it.
+/// The stratum of each interval, from 0 on without gaps. Each stratum has four samples, or was
+/// sampled whole, or is the only one; an interval of another cluster belongs to the stratum nearest
+/// to it.
 pub(super) fn strata(intervals: &[Shares], sampled: &[bool]) -> Vec<usize> {
     let stride = intervals.len().div_ceil(FITTED).max(1);
     let fitted: Vec<&Shares> = intervals.iter().step_by(stride).collect();
     let samples = sampled.iter().filter(|sampled| **sampled).count();
-    let most = (samples / SAMPLES_PER_CLUSTER).clamp(1, MOST_CLUSTERS);
+    let most = (samples / FEWEST_SAMPLES).clamp(1, MOST_CLUSTERS);
     let mut centres = best(&fitted, most);
     loop {
         let found: Vec<usize> = intervals
             .iter()
             .map(|each| nearest(&centres, each).0)
             .collect();
-        let mut samples = vec![0; centres.len()];
-        for (&stratum, _) in found.iter().zip(sampled).filter(|(_, sampled)| **sampled) {
-            samples[stratum] += 1;
+        let mut counts = vec![(0, 0); centres.len()];
+        for (&stratum, &sampled) in found.iter().zip(sampled) {
+            let (samples, all) = &mut counts[stratum];
+            (*samples, *all) = (*samples + usize::from(sampled), *all + 1);
         }
-        match (0..centres.len()).min_by_key(|&at| samples[at]) {
-            Some(poorest) if centres.len() > 1 && samples[poorest] == 0 => {
-                centres.remove(poorest);
-            }
+        let poor = |at: &usize| {
+            let (samples, all) = counts[*at];
+            samples < FEWEST_SAMPLES && (samples < all || all == 0)
+        };
+        let poorest = (0..centres.len()).filter(poor).min_by_key(|&at| counts[at]);
+        match poorest {
+            Some(poorest) if centres.len() > 1 => drop(centres.remove(poorest)),
             _ => return found,
         }
     }
