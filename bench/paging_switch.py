@@ -1,6 +1,6 @@
 """How long `vtax paging switch` pauses a guest, beside a bare reload of the module.
 
-    .venv/bin/python bench/paging_switch.py [--rounds N] [--json]    # about 3 minutes
+    .venv/bin/python bench/paging_switch.py [--rounds N] [--icount N] [--json]    # about 3 minutes
 
 For each number of CPUs three labs run: one whose guest is idle and switched, one whose guest does
 nothing but fault and is switched, and one whose guest was ended, so that its module can be loaded
@@ -8,6 +8,9 @@ again by plain rmmod and insmod. Every round does each once in each direction, i
 Figures are medians in emulated milliseconds; the first switch and the first reload of a restored
 lab run code that the emulator has not translated yet, and are left out. Retries are states that
 were saved again because they lacked the error code of a waiting page fault (docs/host.md).
+
+With --icount N each instruction of the emulated host takes 2^N ns, on one CPU: what the emulator
+spends on translating code and on walking page tables, and other load of this machine, do not count.
 """
 
 from __future__ import annotations
@@ -63,9 +66,10 @@ class Row:
 
 
 @contextmanager
-def lab(smp: int) -> Iterator[LabMachine]:
+def lab(smp: int, icount: str) -> Iterator[LabMachine]:
     with tempfile.TemporaryDirectory(prefix="vtax-bench-") as work:
-        environment = Lab.from_options({"guest": "builtin", "smp": str(smp)})
+        options = {"guest": "builtin", "smp": str(smp), "icount": icount}
+        environment = Lab.from_options(options)
         environment.check()
         with LabMachine(environment, Path(work), allowed_cpus()) as machine:
             yield machine
@@ -86,11 +90,11 @@ def fault(machine: LabMachine) -> None:
     machine.guests[0].run(MachineCommand(argv, {"PATH": "/bin"}, "/run/storm", 60.0, leave=True))
 
 
-def measure(smp: int, rounds: int) -> list[Row]:
+def measure(smp: int, rounds: int, icount: str) -> list[Row]:
     order = random.Random(SEED)
     reports: dict[tuple[str, str], list[dict[str, Any]]] = {}
     reloads: dict[str, list[float]] = {}
-    with lab(smp) as idle, lab(smp) as faulting, lab(smp) as empty:
+    with lab(smp, icount) as idle, lab(smp, icount) as faulting, lab(smp, icount) as empty:
         empty.host.shell("kill -9 $(cat /run/vtax/guests/0/pid); sleep 1", "end its guest")
         fault(faulting)
 
@@ -139,9 +143,11 @@ def row(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--icount", default="off", metavar="N")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [row for smp in CPUS for row in measure(smp, options.rounds)]
+    cpus = CPUS if options.icount == "off" else (1,)
+    rows = [row for smp in cpus for row in measure(smp, options.rounds, options.icount)]
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return

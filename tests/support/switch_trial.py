@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import socket
 import struct
 import subprocess
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+TRIAL = Path("/run/trial")
 USER = 4242
 """A user, and its group, that no program of the host has."""
 KVM_GROUP = 4300
@@ -106,8 +108,8 @@ class Guest:
         size = 128 << 20
         line = ["qemu-system-x86_64", "-name", self.name, "-accel", "kvm", "-cpu", "EPYC"]
         line += [*self.machine, "-m", f"{size >> 20}M", "-nodefaults", "-no-user-config"]
-        line += ["-display", "none", "-no-reboot", "-kernel", str(files / "kernel")]
-        line += ["-initrd", str(files / "initramfs"), "-append"]
+        line += ["-display", "none", "-no-reboot", "-kernel", str(TRIAL / "kernel")]
+        line += ["-initrd", str(TRIAL / "initramfs"), "-append"]
         line += [f"console=ttyS0 quiet panic=-1 address={self.address} server={self.server}:{PORT}"]
         line += ["-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console"]
         line += ["-qmp", f"unix:{self.folder / self.name}.qmp,server=on,wait=off"]
@@ -280,9 +282,13 @@ def main() -> None:
     Path("/dev/kvm").chmod(0o660)
     os.chown("/dev/kvm", 0, KVM_GROUP)
     guests = []
+    TRIAL.mkdir()
+    for name in ("kernel", "initramfs"):
+        # The folder of a test is closed to other users.
+        shutil.copy(files / name, TRIAL / name)
     for number, name in enumerate(names):
-        folder = Path("/run/trial") / name
-        folder.mkdir(parents=True)
+        folder = TRIAL / name
+        folder.mkdir()
         guests.append(KINDS[name](number, folder))
     for guest in guests:
         guest.start(files)
