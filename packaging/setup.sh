@@ -47,6 +47,7 @@ hpcc | measure: HPC Challenge | workload hpcc | demo
 openmpi-bin | start hpcc | workload hpcc | demo
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo
 libblas-test | test libvtaxblas.so with the programs of netlib | tests of vtax-blas (skipped) | test
+qemu-utils | make the disks of the guests that a test switches | test of paging switch with guests as people have them (skipped) | test
 libblas3 | be the BLAS that those programs are made for | tests of vtax-blas (skipped) | test
 e2fsprogs | make disk images in tests | a test of the lab (skipped) | test
 chromium | test report.html in a browser | a test of the report (skipped) | test'

@@ -118,7 +118,8 @@ def study(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Measure only this environment or program; repeat it (explain, --validate)."
+            metavar="NAME",
+            help="Measure only this environment or program; repeat it (explain, --validate).",
         ),
     ] = None,
     seed: Annotated[

@@ -170,7 +170,9 @@ def _counted(
             variant = Variant(mode, environment, work, instruments)
             steps = []
             for program in programs:
-                command = Command(tuple(program.argv(environment.agent_inside())), timeout_s=TIMEOUT_S)
+                command = Command(
+                    tuple(program.argv(environment.agent_inside())), timeout_s=TIMEOUT_S
+                )
                 for number in range(1 + repetitions):
                     name = f"{program.name}-{number}"
                     steps.append(Step(mode, number, command, name, folder / f"{mode}-{name}"))
@@ -192,7 +194,9 @@ class _Kept(Keeper):
             said = tail(done.repetition.exchange.read_text("stderr"))
             self.left_out[name] = f"in the lab it ended with code {outcome.exit_code}: {said}"
         elif done.step.repetition > 0:
-            counts = {each.name.removeprefix("kvm."): each.value for each in done.repetition.metrics}
+            counts = {
+                each.name.removeprefix("kvm."): each.value for each in done.repetition.metrics
+            }
             counts |= _recorded(done.step.out)
             self.found.setdefault((self.mode, name), []).append(counts)
 

@@ -58,13 +58,12 @@ def predicts(quantity: Quantity, data: Data) -> Judgement:
 
 def counts_table(data: Data) -> StudyTable:
     """All counts."""
-    rows = [
-        (name, quantity, f"{value:,.0f}", f"{count:,.0f}", spread, _ratio(value, count))
-        for quantity, group in data.counts.group_by("quantity", maintain_order=True)
-        for (name, value, count, spread), quantity in [
-            (row, str(quantity[0])) for row in _rows(group)
-        ]
-    ]
+    rows = []
+    for each in QUANTITIES:
+        own = data.counts.filter(pl.col("quantity") == each.name)
+        for name, value, count, spread in _rows(own):
+            texts = (f"{value:,.0f}", f"{count:,.0f}", spread, _ratio(value, count))
+            rows.append((name, each.name, *texts))
     return StudyTable(
         "validation",
         "Predicted and counted",

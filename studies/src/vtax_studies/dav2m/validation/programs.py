@@ -69,7 +69,8 @@ PROGRAMS: Sequence[Program] = (
             "print(len({str(i): i for i in range(50000)}))"), ("/usr/bin/python3",)),
     Program("perl", ("perl", "-e", _HASH), ("perl",)),
     Program("java", ("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-version"), ("java",)),
-    _shell("pipeline", "seq 20000 | sed s/1/one/ | grep -v 7 | sort -r | tr a-z A-Z | wc -l", "seq"),
+    _shell("pipeline", "seq 20000 | sed s/1/one/ | grep -v 7 | sort -r | tr a-z A-Z | wc -l",
+           "seq"),
     _shell("hpcc", f"{_ALONE}; cd /tmp && printf '%s' '{_INPUT}' > hpccinf.txt && hpcc",
            "hpcc"),
 )  # fmt: skip
