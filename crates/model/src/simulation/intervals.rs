@@ -200,10 +200,10 @@ impl Run {
             .iter()
             .map(|each| each.rates.is_some())
             .collect();
-        let samples = sampled.iter().filter(|sampled| **sampled).count();
-        if samples < 2 {
+        let count = sampled.iter().filter(|each| **each).count();
+        if count < 2 {
             return Err(ModelError::Source(format!(
-                "{samples} of {} intervals were measured; an estimate needs two or more: record \
+                "{count} of {} intervals were measured; an estimate needs two or more: record \
                  more often, or everything",
                 sampled.len()
             )));

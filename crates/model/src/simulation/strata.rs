@@ -28,10 +28,10 @@ pub(super) fn shares(blocks: &[u64], elements: usize) -> Shares {
 /// The stratum of each interval, from 0 on without gaps. Each stratum has four samples, or was
 /// sampled whole, or is the only one; an interval of another cluster belongs to the stratum nearest
 /// to it.
-pub(super) fn strata(intervals: &[Shares], sampled: &[bool]) -> Vec<usize> {
+pub(super) fn strata(intervals: &[Shares], measured: &[bool]) -> Vec<usize> {
     let stride = intervals.len().div_ceil(FITTED).max(1);
     let fitted: Vec<&Shares> = intervals.iter().step_by(stride).collect();
-    let samples = sampled.iter().filter(|sampled| **sampled).count();
+    let samples = measured.iter().filter(|each| **each).count();
     let most = (samples / FEWEST_SAMPLES).clamp(1, MOST_CLUSTERS);
     let mut centres = best(&fitted, most);
     loop {
@@ -40,9 +40,9 @@ pub(super) fn strata(intervals: &[Shares], sampled: &[bool]) -> Vec<usize> {
             .map(|each| nearest(&centres, each).0)
             .collect();
         let mut counts = vec![(0, 0); centres.len()];
-        for (&stratum, &sampled) in found.iter().zip(sampled) {
+        for (&stratum, &taken) in found.iter().zip(measured) {
             let (samples, all) = &mut counts[stratum];
-            (*samples, *all) = (*samples + usize::from(sampled), *all + 1);
+            (*samples, *all) = (*samples + usize::from(taken), *all + 1);
         }
         let poor = |at: &usize| {
             let (samples, all) = counts[*at];

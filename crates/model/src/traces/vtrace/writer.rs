@@ -264,7 +264,9 @@ fn put_interval(target: &mut Vec<u8>, recorded: bool, blocks: &[u64]) -> Result<
         tag::INTERVAL,
         &[recorded.into(), blocks.len() as u64],
     );
-    blocks.iter().for_each(|&each| put(target, each));
+    for &each in blocks {
+        put(target, each);
+    }
     Ok(())
 }
 
