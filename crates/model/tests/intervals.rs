@@ -1,7 +1,7 @@
 //! A trace that has the references of some intervals only: what is estimated for a program of which
 //! everything is known, against its whole trace.
 
-#![allow(clippy::unwrap_used)] // these are tests, although not marked one by one
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)] // these are tests, of small numbers
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

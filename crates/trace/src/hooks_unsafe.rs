@@ -54,7 +54,7 @@ struct State {
 }
 
 /// Elements of a block vector. A block belongs to the element that its address hashes to: a random
-/// projection, as that of SimPoint (ASPLOS 2002) from all its blocks to 15 dimensions.
+/// projection, as that of `SimPoint` (ASPLOS 2002) from all its blocks to 15 dimensions.
 const GROUPS: usize = 32;
 
 /// What a sampled run needs besides.
