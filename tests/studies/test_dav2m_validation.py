@@ -1,0 +1,77 @@
+"""`vtax study dav2m --validate`: how predictions are judged, and real KVM beside the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from command_line import one_line, vtax
+from tested_machines import checked
+from vtax_studies.dav2m.validation.measure import QUANTITIES, Data
+from vtax_studies.dav2m.validation.parts import PARTS, counts_table, within
+from vtax_studies.dav2m.validation.programs import PROGRAMS
+from vtax_studies.model import Verdict
+from vtax_studies.rule import judge
+
+TAKEN = QUANTITIES[0].name
+
+
+def data(*rows: tuple[str, str, float, list[float]]) -> Data:
+    names = ("program", "quantity", "predicted", "counted")
+    return Data(pl.DataFrame(list(rows), schema=names, orient="row"))
+
+
+@given(st.floats(30, 1e7), st.floats(0, 3))
+def test_a_prediction_is_judged_by_the_size_of_the_count(counted: float, ratio: float) -> None:
+    allowed = 0.10 if counted >= 1000 else 0.25
+    if abs(abs(ratio - 1) - allowed) > 1e-9:
+        assert within(ratio * counted, counted) is (abs(ratio - 1) < allowed)
+
+
+@given(st.floats(-100, 29.9), st.floats(0, 1e6))
+def test_few_events_are_not_judged(counted: float, predicted: float) -> None:
+    assert within(predicted, counted) is None
+
+
+def test_one_program_beyond_its_bound_fails_the_claim_and_is_named() -> None:
+    near, far = ("perl", TAKEN, 1060.0, [1200.0, 1100.0, 1000.0]), ("gcc", TAKEN, 60.0, [100.0])
+    claims = {each.name: each for each in judge(PARTS.rules, data(near, far))}
+    assert claims[TAKEN].verdict is Verdict.FAILS
+    assert claims[TAKEN].ours == "1 of 2 programs"
+    assert claims[TAKEN].reason.endswith("Not so: gcc.")
+    assert claims["pf_fixed"].verdict is Verdict.UNKNOWN
+    (alone,) = (each for each in judge(PARTS.rules, data(near)) if each.name == TAKEN)
+    assert alone.verdict is Verdict.HOLDS
+
+
+def test_the_table_has_the_median_and_the_spread() -> None:
+    rows = counts_table(data(("perl", TAKEN, 900.0, [1200.0, 1100.0, 1000.0]))).rows
+    assert rows == [("perl", TAKEN, "900", "1,100", "1,000 to 1,200", "0.82 *")]
+
+
+def test_names_of_programs_are_unique_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    names = [program.name for program in PROGRAMS]
+    assert len(set(names)) == len(names) == 20
+    checked("lab")
+    line = ("study", "dav2m", "--validate", "--only", "abacus", "--out", str(tmp_path))
+    assert "no program is called 'abacus'" in one_line(vtax(*line), 2)
+    other = vtax("study", "vrtprof", "--validate", "--out", str(tmp_path))
+    assert "study 'vrtprof' has no model to validate" in one_line(other, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_faults_of_a_program_are_predicted(tmp_path: Path, soak: bool) -> None:
+    if not soak:
+        pytest.skip("it boots two labs and runs for minutes: make soak")
+    checked("lab")
+    line = ("study", "dav2m", "--validate", "--quick", "--only", "perl", "--json")
+    done = vtax(*line, "--out", str(tmp_path), timeout=1800)
+    claims = {each["name"]: each for each in json.loads(done.stdout)["claims"]}
+    for name in ("pf_taken", "pf_fixed", "pf_guest"):
+        assert claims[name]["verdict"] == "holds", claims[name]
