@@ -28,9 +28,9 @@ enum Doing {
     Computes,
     /// Sweeps over all pages, more than any TLB holds: each reference walks the tables.
     Sweeps,
-    /// References pages at random, among so many.
+    /// References pages at random, among the first N.
     Wanders(u64),
-    /// Frees so many pages and touches them again.
+    /// Frees N pages and touches them again.
     Frees(u64),
 }
 

@@ -26,7 +26,7 @@ pub struct TraceOptions {
 pub struct Sampling {
     /// Instructions of an interval.
     pub interval: u64,
-    /// Two of so many intervals are recorded.
+    /// The number of intervals of which two are recorded.
     pub period: u64,
 }
 

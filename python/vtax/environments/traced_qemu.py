@@ -66,7 +66,7 @@ class Sampling:
     interval: int
     """Length of an interval in instructions."""
     period: int
-    """Two of so many successive intervals are recorded: one to warm up, one to measure."""
+    """The number of intervals of which two are recorded: one to warm up, one to measure."""
 
 
 @dataclass(frozen=True, slots=True)

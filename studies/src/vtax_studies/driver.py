@@ -29,7 +29,7 @@ def conduct(
     if options.figure is not None and options.figure not in study.figures:
         raise MisuseError(
             f"study '{study.name}' has no figure {options.figure!r}",
-            f"choose of {', '.join(study.figures)}",
+            f"choose of {', '.join(study.figures)}" if study.figures else "leave --figure out",
         )
     if options.only and not study.selects:
         raise MisuseError(f"study '{study.name}' is measured whole", "leave --only out")

@@ -77,14 +77,14 @@ def trace(
     sample: Annotated[
         str | None,
         typer.Option(
-            help="For programs of minutes: record the references of so many instructions (10M) at "
-            "a time, the first half for warm-up, and only count between.",
+            help="For programs of minutes: record the references of samples of N instructions "
+            "(10M), whose first half is for warm-up, and only count between.",
             metavar="COUNT",
         ),
     ] = None,
     every: Annotated[
         str,
-        typer.Option(help="With --sample: record once in so many instructions.", metavar="COUNT"),
+        typer.Option(help="With --sample: one sample in each N instructions.", metavar="COUNT"),
     ] = "1G",
     user_only: Annotated[
         bool,

@@ -32,7 +32,7 @@ from vtax_studies.model import Progress, StudyData, StudyOptions
 REPETITIONS, QUICK_REPETITIONS = 5, 2
 QUICK = ("perl", "mmap-churn")
 MEMORY = "256M"
-"""Of the traced guest and of the nested one: KVM keeps shadow pages for 2 % of it."""
+"""Memory of the traced guest and of the nested one: KVM keeps shadow pages for 2 % of it."""
 MACHINE = "zen4"
 """Its TLB has tags, as the lab's processor. Counts of exits depend on nothing else of it."""
 WINDOW = "10K"
@@ -40,7 +40,7 @@ WINDOW = "10K"
 WARM = "1"
 """The trace's phase after the warm-up."""
 TIMEOUT_S = 600.0
-SPECS = {"shadow": "lab:npt=0", "nested": "lab:npt=1"}
+SPECS = {mode: f"lab:npt={npt},guest_mem={MEMORY}" for mode, npt in (("shadow", 0), ("nested", 1))}
 _FIXED = ("shadow_fill", "shadow_dirty", "unsync")
 _TAKEN = (*_FIXED, "guest_fault", "table_write", "unprotect")
 
@@ -91,7 +91,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     programs = [NOTHING, *_chosen(options, left_out)]
     repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
     environments = {mode: ready(spec) for mode, spec in SPECS.items()}
-    shown = Counting(len(programs) * (1 + repetitions * len(SPECS)), progress)
+    shown = Counting(len(programs) * (1 + (1 + repetitions) * len(SPECS)), progress)
     counted = _counted(programs, environments, repetitions, shown, left_out)
     predicted: dict[str, Mapping[str, float]] = {}
     for program in programs:
@@ -137,8 +137,10 @@ def _predicted(program: Program) -> dict[str, float]:
             passed_on=False,
         )
         done = trace(wanted, guest, lambda _: None)
-        if done.outcome is None or done.outcome.exit_code != 0:
-            raise VtaxError(f"the traced program ended with {done.outcome}")
+        if done.outcome is None:
+            raise KeyboardInterrupt  # the trace keeps what there is, and says so by this
+        if done.outcome.exit_code != 0:
+            raise VtaxError(f"in the traced guest it ended with code {done.outcome.exit_code}")
         result = paging.simulate(file, MACHINE, tuple(SPECS), host_page="4K", window=WINDOW)
     counted = pl.col("^exits_.*$").sum()
     rows = result.windows.filter(pl.col("phase") == WARM).group_by("mode").agg(counted)
@@ -218,6 +220,8 @@ def _rows(
             empty, own = (counted.get((each.mode, n), []) for n in (NOTHING.name, name))
             if name == NOTHING.name or not empty or not own or NOTHING.name not in predicted:
                 continue
+            if any(each.counted not in one for one in (*empty, *own)):
+                continue  # This kernel does not count it.
             base = median(one[each.counted] for one in empty)
             yield {
                 "program": name,
