@@ -12,14 +12,13 @@ use vtax_model::step::Operation;
 use vtax_sys::trace_mark::Mark;
 
 use crate::api_unsafe::{Block, Counter, Cpu, Instruction, access_bytes};
-use crate::batch::Interval;
 use crate::consumer::{self, Writing};
 use crate::decode::{Special, special};
 use crate::fetches::Fetches;
 use crate::layout::{FRAME_SHIFT, is_kernel, physical};
 use crate::options::TraceOptions;
 use crate::recorder::Recorder;
-use crate::schedule::Schedule;
+use crate::sampled::Sampled;
 use crate::summary::{self, Counts};
 use crate::tables::Tables;
 
@@ -51,20 +50,6 @@ struct State {
     writing: Option<Writing>,
     tables: Tables,
     counts: Counts,
-}
-
-/// Elements of a block vector. A block belongs to the element that its address hashes to: a random
-/// projection, as that of `SimPoint` (ASPLOS 2002) from all its blocks to 15 dimensions.
-const GROUPS: usize = 32;
-
-/// What a sampled run needs besides.
-struct Sampled {
-    /// Instructions of an interval.
-    length: u64,
-    schedule: Schedule,
-    /// Instructions in intervals that have ended; the counter begins anew in each.
-    before: u64,
-    blocks: [Counter; GROUPS],
 }
 
 /// The state, used by one thread at a time: callbacks of the only CPU come from its thread, and the
@@ -117,12 +102,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         instructions: Counter::new(),
         page: Counter::new(),
         fetches: Fetches::new(),
-        sampled: options.sampling.map(|sampling| Sampled {
-            length: sampling.interval,
-            schedule: Schedule::new(sampling.period),
-            before: 0,
-            blocks: Counter::vector(),
-        }),
+        sampled: options.sampling.map(Sampled::new),
         cpu: None,
         specials: HashMap::new(),
         armed: false,
@@ -168,6 +148,7 @@ unsafe extern "C" fn on_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_pl
     let recorded = state.is_recorded();
     let mut told = None;
     if let Some(sampled) = &state.sampled {
+        block.at_limit(state.instructions, sampled.length, Some(on_interval));
         sampled.count(&block, state.instructions);
     }
     for instruction in block.instructions() {
@@ -208,18 +189,6 @@ fn watch(state: &mut State, instruction: &Instruction, found: Special) {
         .or_insert_with(|| Box::new(found));
     let data = (&raw mut **data).cast::<c_void>();
     instruction.before(Some(on_special), data);
-}
-
-impl Sampled {
-    /// Counts the block each time it is executed. Counting by the block costs less than by the
-    /// instruction; a block that a fault ends early counts whole.
-    fn count(&self, block: &Block, instructions: Counter) {
-        block.at_limit(instructions, self.length, Some(on_interval));
-        block.count(instructions, block.length());
-        let hash = block.address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let group = usize::try_from(hash).unwrap_or(0) % GROUPS;
-        block.count(self.blocks[group], block.length());
-    }
 }
 
 unsafe extern "C" fn on_interval(_: c_uint, _: *mut c_void) {
@@ -340,10 +309,7 @@ impl State {
         };
         self.instructions.take();
         sampled.before = counted;
-        let interval = Interval {
-            recorded: sampled.schedule.recorded(),
-            blocks: sampled.blocks.map(Counter::take).to_vec(),
-        };
+        let interval = sampled.ended();
         if let Some(recorder) = &mut self.recorder {
             sampled.schedule.advance();
             recorder.interval(interval, counted);

@@ -22,6 +22,8 @@ mod hooks_unsafe;
 mod layout;
 mod options;
 mod recorder;
+#[cfg(not(test))]
+mod sampled;
 mod schedule;
 mod summary;
 mod tables;

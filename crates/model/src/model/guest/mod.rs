@@ -381,10 +381,8 @@ impl Guest {
             frame,
             present: true,
             writable: region.writable,
-            dirty: false,
             large,
-            old: false,
-            written_at: 0,
+            ..GuestEntry::ABSENT
         };
         self.write(table, level, address, entry, events);
         Ok(())
@@ -450,10 +448,8 @@ impl Guest {
             frame,
             present: true,
             writable: true,
-            dirty: false,
             large,
-            old: false,
-            written_at: 0,
+            ..GuestEntry::ABSENT
         };
         self.write(table, level, found.page, entry, events);
         events.push(GuestEvent::Invlpg {
