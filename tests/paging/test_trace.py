@@ -17,9 +17,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from command_line import SOURCE, command, one_line, vtax
+from vtax import paging
 from vtax.core.errors import VtaxError
 from vtax.environments import packages, traced_qemu, unpacked_qemu
-from vtrace import ENTRY, FAULT, PRESENT, WRITTEN, Block, blocks
+from vtrace import ENTRY, FAULT, FETCH, PRESENT, WRITTEN, Block, blocks
 
 ROUNDS = 30_000
 PAGES = 40
@@ -126,6 +127,7 @@ def test_every_access_of_a_known_program_is_there_once(
     seen: Counter[tuple[int, bool]] = Counter()
     faults: Counter[int] = Counter()
     totals = Counter[str]()
+    executed: set[int] = set()
     for block in blocks(out):
         within = ours(block)
         seen.update(within)
@@ -142,6 +144,8 @@ def test_every_access_of_a_known_program_is_there_once(
                 faults[operation[1] >> 12] += 1
             if operation[0] == ENTRY and operation[3] & PRESENT and operation[3] & WRITTEN:
                 totals["mapped"] += 1
+            if operation[0] == FETCH:
+                executed.add(operation[1] >> 12)
     pages = {(DATA + 4096 * page, True): 1 for page in range(1, PAGES + 1)}
     crossing = {(DATA + 4096 * 2 - 4, False): 1, (DATA + 4096 * 2, False): 1}
     rounds = {(DATA, False): ROUNDS, (DATA + 8, True): ROUNDS, (DATA + 16, True): ROUNDS}
@@ -158,10 +162,31 @@ def test_every_access_of_a_known_program_is_there_once(
         out.stat().st_size / totals["references"], abs=1e-4
     )
     assert (totals["kernel"] == 0) == ("--user-only" in options)
+    # The linker puts the code of such a program there.
+    assert 0x40_1000 >> 12 in executed
+    assert any(page >> 51 for page in executed) == ("--user-only" not in options)
     assert (found["slowdown"] is None) == ("--no-slowdown" in options)
     # The model translates every reference by the tables of the trace, or fails.
     done = vtax("paging", "simulate", str(out), "--json", "--mode", "native,shadow,nested")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_warm_up_is_a_phase_of_its_own(tmp_path: Path, known: Path) -> None:
+    needs_qemu()
+    out = tmp_path / "twice.vtrace"
+    traced(out, "--warm-up", "--no-slowdown", "--share", str(known.parent), "--", str(known))
+    phase, phases, seen = 0, [0], [Counter[tuple[int, bool]](), Counter[tuple[int, bool]]()]
+    for block in blocks(out):
+        seen[phase].update(ours(block))
+        if block.begins is not None:
+            phase = block.begins
+            phases.append(phase)
+    assert phases == [0, 1]
+    assert seen[0] == seen[1]
+    assert seen[1][(DATA + 8, True)] == ROUNDS
+    windows = paging.simulate(out, modes=["shadow"], window="10K").windows
+    assert windows["phase"].unique().sort().to_list() == ["0", "1"]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ ASKED = {
 """Tags of what a program asks for, and how many fields each has."""
 SPAWN, MAP, UNMAP, PROTECT, FORK, EXIT, SWITCH, SYSTEM_CALLS, OTHER_EXITS = ASKED
 PRESENT, WRITTEN = 1, 16
-INTERVAL = 4
+PHASE, INTERVAL = 3, 4
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Block:
     operations: list[tuple[int, ...]] = field(default_factory=list)
     ends: Interval | None = None
     """The interval that ends after it."""
+    begins: int | None = None
+    """The phase that begins after it."""
 
 
 def blocks(path: Path) -> Iterator[Block]:
@@ -82,6 +84,9 @@ def _records(payload: bytes) -> Iterator[Block]:
         at += 1
         if tag in OPERATIONS:
             block.operations.append((tag, *(number() for _ in range(OPERATIONS[tag]))))
+            continue
+        if tag == PHASE:
+            block.begins = number()
             continue
         if tag == INTERVAL:
             recorded = bool(number())
