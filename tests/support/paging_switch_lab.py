@@ -134,6 +134,10 @@ class Checked:
         shell(guest, f"ip address replace {GUEST_ADDRESS} dev eth0; ip link set eth0 up")
         options = f"--mem {memory} --seconds 3000 --connect {ECHO}"
         self._guest = Background(guest, "round-trip", options)
+        # State 01 is "established": a switch that is over at once must find the connection.
+        port = f"{int(ECHO.rpartition(':')[2]):04X}"
+        answered = f"grep -q ':{port} [^ ]* 01 ' /proc/net/tcp"
+        shell(machine.host, f"while ! {answered}; do sleep 0.1; done")
 
     def reports(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The guest's report and the emulated host's; the guest goes first."""

@@ -47,6 +47,13 @@ impl Reader {
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn open(path: &Path) -> Result<Self, PageError> {
+        let mut reader = Self::unlearned(path)?;
+        patiently(|| reader.learn())?;
+        Ok(reader)
+    }
+
+    /// A reader that has not looked into its file yet.
+    fn unlearned(path: &Path) -> Result<Self, PageError> {
         // The file may belong to another user who would have this process follow a link or wait for
         // a pipe.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
@@ -58,13 +65,11 @@ impl Reader {
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Err(PageError::NotAPage);
         }
-        let mut reader = Self {
+        Ok(Self {
             file,
             names: Vec::new(),
             generation: 0,
-        };
-        patiently(|| reader.learn())?;
-        Ok(reader)
+        })
     }
 
     /// Read all counters like [`Reader::sample`], and wait up to 2 s for a publication to end: an
@@ -245,7 +250,8 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("page");
             std::fs::write(&path, bytes).unwrap();
-            let _ = Reader::open(&path);
+            // Without the patience of `open`: nobody ends a publication here.
+            let _ = Reader::unlearned(&path).unwrap().learn();
         }
     }
 }
