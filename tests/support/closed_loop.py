@@ -48,6 +48,8 @@ class Run:
     """The model's, of all phases together."""
     cpi: Sequence[float]
     """Cycles per instruction of each phase."""
+    course: Sequence[tuple[int, int]]
+    """Instructions and cycles since the beginning, at each look."""
     lines: Sequence[dict[str, Any]]
     """The controller's; none in a static mode."""
 
@@ -69,21 +71,23 @@ class Loop:
             each = Background(guest, name, arguments)
             self._programs.append(each)
             # It fills its memory, and goes on to its work.
-            self._phase(each, SETTLED)
+            for _ in self._phase(each, SETTLED):
+                pass
 
     def run(self, name: str, phases: int, instructions: int) -> Run:
         """Run `phases` phases of `instructions` instructions each under a mode or a policy."""
         self._machine.host.switch(name if name in STATIC else "nested")
         controller = None if name in STATIC else self._control(name)
-        before, cpi = counters(self._page), []
+        before, cpi, course = counters(self._page), [], []
         for number in range(phases):
-            begin = counters(self._page)
-            self._phase(self._programs[number % len(self._programs)], instructions)
-            end = counters(self._page)
-            cpi.append(_since(begin, end, "cycles") / _since(begin, end, "instructions"))
-        after = counters(self._page)
-        lines = self._end(controller) if controller else []
-        return Run(name, _since(before, after, "cycles"), cpi, lines)
+            begin = end = counters(self._page)
+            running = self._programs[number % len(self._programs)]
+            for end in self._phase(running, instructions):
+                course.append(_work(before, end))
+            done, cycles = _work(begin, end)
+            cpi.append(cycles / done)
+        _, cycles = _work(before, counters(self._page))
+        return Run(name, cycles, cpi, course, self._end(controller) if controller else [])
 
     def reports(self) -> Sequence[dict[str, Any]]:
         """End both programs; their reports say whether their memory is what it must be. GUPS undoes
@@ -94,13 +98,16 @@ class Loop:
             found.append(each.report(patience_s=10 * PATIENCE_S))
         return found
 
-    def _phase(self, running: Background, instructions: int) -> None:
+    def _phase(self, running: Background, instructions: int) -> Iterator[dict[str, int]]:
+        """The counters at each look while the program runs alone, and after it."""
         begin, deadline = counters(self._page), time.monotonic() + PATIENCE_S
         self._resume(running, True)
-        while _since(begin, counters(self._page), "instructions") < instructions:
+        while _work(begin, now := counters(self._page))[0] < instructions:
+            yield now
             assert time.monotonic() < deadline, "the guest does nothing"
             time.sleep(0.1)
         self._resume(running, False)
+        yield counters(self._page)
 
     def _resume(self, each: Background, runs: bool) -> None:
         shell(self._machine.guests[0], f"kill -{'CONT' if runs else 'STOP'} {each.pid}")
@@ -121,8 +128,10 @@ class Loop:
         return [json.loads(line) for line in host.pull(LINES).decode().splitlines()]
 
 
-def _since(before: dict[str, int], after: dict[str, int], name: str) -> int:
-    return after[f"model.{name}"] - before[f"model.{name}"]
+def _work(before: dict[str, int], after: dict[str, int]) -> tuple[int, int]:
+    """The guest's instructions and cycles between two looks."""
+    done, cycles = (after[name] - before[name] for name in ("model.instructions", "model.cycles"))
+    return done, cycles
 
 
 @contextmanager
