@@ -152,6 +152,7 @@ fn counters<T: 'static>(of: impl Fn(&T) -> &Counters + Copy + 'static) -> Vec<Co
         counter("walk_references", Counters::total_walk_references),
         counter("exits", Counters::total_exits),
         counter("shadow_exits", Counters::shadow_paging_exits),
+        counter("flooded", |c| c.flooded),
         counter("switches", |c| c.switches),
         counter("cycles_base", |c| c.cycles.base),
         counter("cycles_tlb", |c| c.cycles.tlb),

@@ -70,7 +70,8 @@ class SimulationResult:
         (page walks), `cycles_exits` (leaving the guest, the hypervisor's work, coming back),
         `cycles_guest` (the guest kernel's work), `cycles_switches` (changing the mode) and
         `cycles_refill` (filling shadow tables that a change threw away). `walk_references_*` splits
-        the references of page walks by where they were served, `exits_*` the exits by cause.
+        the references of page walks by where they were served, `exits_*` the exits by cause;
+        `flooded` counts shadow pages thrown away after three writes to their guest tables.
         `relative_error_percent` is half of the 95 % interval of the cycles; null if all was
         followed.
         """

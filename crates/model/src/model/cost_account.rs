@@ -38,6 +38,11 @@ impl<'a> CostAccount<'a> {
         self.counters.cycles.exits += cycles as f64;
     }
 
+    /// Counts shadow pages thrown away because of writes to their guest tables.
+    pub fn flooded(&mut self, pages: u64) {
+        self.counters.flooded += pages as f64;
+    }
+
     /// Exits charged so far: with an untagged TLB each of them emptied it.
     pub fn exits(&self) -> u32 {
         self.exits

@@ -116,6 +116,9 @@ pub struct Counters {
     pub walk_references: [f64; WALK_SOURCES],
     /// Exits by cause, in the order of [`Exit::ALL`].
     pub exits: [f64; Exit::COUNT],
+    /// Shadow pages thrown away because their guest table was written three times without a use
+    /// (KVM `mmu_flooded`).
+    pub flooded: f64,
     /// Changes of the paging mode.
     pub switches: f64,
     pub cycles: Cycles,
@@ -166,6 +169,7 @@ impl Counters {
                 f(self.walk_references[i], other.walk_references[i])
             }),
             exits: std::array::from_fn(|i| f(self.exits[i], other.exits[i])),
+            flooded: f(self.flooded, other.flooded),
             switches: f(self.switches, other.switches),
             cycles: Cycles {
                 base: f(a.base, b.base),

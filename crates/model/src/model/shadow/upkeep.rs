@@ -222,14 +222,16 @@ impl ShadowTables {
         let Some(flood) = self.setup.style.flood() else {
             return flush;
         };
-        let mut zapped = 0;
+        let (mut flooded, mut zapped) = (0, 0);
         for &page in pages {
             let page_state = self.pages.page_mut(page);
             page_state.writes = page_state.writes.saturating_add(1);
             if page_state.key.level > 1 && page_state.writes >= flood {
+                flooded += 1;
                 zapped += self.zap(page);
             }
         }
+        account.flooded(flooded);
         charge_zaps(zapped, account);
         if zapped > 0 { Flush::All } else { flush }
     }

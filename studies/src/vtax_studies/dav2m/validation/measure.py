@@ -51,8 +51,8 @@ class Quantity:
 
     name: str
     mode: str
-    causes: Sequence[str]
-    """The model's exits that are in it."""
+    parts: Sequence[str]
+    """The model's columns that are in it; those of exits without their `exits_`."""
     counted: str
     """KVM's counter, or with a dot an event of vtax's recorder."""
     about: str
@@ -65,9 +65,11 @@ QUANTITIES: Sequence[Quantity] = (
     Quantity("cr3", "shadow", ("load_cr3",), "kvm.exit.cr_write", "loads of CR3, and of CR4"),
     Quantity("invlpg", "shadow", ("invlpg",), "invlpg", "single pages invalidated"),
     Quantity("mmu_pte_write", "shadow", ("table_write",), "mmu_pte_write", "table writes emulated"),
+    Quantity("mmu_flooded", "shadow", ("flooded",), "mmu_flooded",
+             "shadow pages thrown away after three writes"),
     Quantity("unsync", "shadow", ("unsync",), "kvm.mmu.unsync_page", "leaf tables let out of step"),
     Quantity("pf_taken nested", "nested", ("nested_fault",), "pf_taken", "nested page faults"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +144,13 @@ def _predicted(program: Program) -> dict[str, float]:
         if done.outcome.exit_code != 0:
             raise VtaxError(f"in the traced guest it ended with code {done.outcome.exit_code}")
         result = paging.simulate(file, MACHINE, tuple(SPECS), host_page="4K", window=WINDOW)
-    counted = pl.col("^exits_.*$").sum()
+    counted = (
+        pl.col("^exits_.*$").sum().name.map(lambda name: name.removeprefix("exits_")),
+        pl.col("flooded").sum(),
+    )
     rows = result.windows.filter(pl.col("phase") == WARM).group_by("mode").agg(counted)
-    exits = {row["mode"]: row for row in rows.iter_rows(named=True)}
-    return {
-        each.name: sum(exits[each.mode][f"exits_{cause}"] for cause in each.causes)
-        for each in QUANTITIES
-    }
+    counts = {row["mode"]: row for row in rows.iter_rows(named=True)}
+    return {each.name: sum(counts[each.mode][part] for part in each.parts) for each in QUANTITIES}
 
 
 Counts = dict[tuple[str, str], list[dict[str, float]]]

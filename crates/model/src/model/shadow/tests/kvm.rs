@@ -96,7 +96,9 @@ fn three_writes_to_an_upper_table_zap_its_page() {
     assert_eq!(rig.rewrite(directory, 0, START), Flush::All);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
     assert_eq!((rig.shadow.pages(), rig.cycles()), (4, 0));
+    assert_eq!(rig.counters.flooded, 0.0);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::All);
+    assert_eq!(rig.counters.flooded, 1.0);
     assert_eq!((rig.shadow.pages(), rig.cycles()), (3, 10_000));
     assert_eq!(rig.exits(), [("table_write", 3)]);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
