@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from command_line import one_line, vtax
 from tested_machines import checked
-from vtax_studies.dav2m.validation.measure import QUANTITIES, Data
-from vtax_studies.dav2m.validation.parts import PARTS, counts_table, within
+from vtax_studies.dav2m.validation.cycles import SCHEMA as CYCLES_SCHEMA
+from vtax_studies.dav2m.validation.cycles import SETTINGS
+from vtax_studies.dav2m.validation.measure import QUANTITIES, SCHEMA, Data
+from vtax_studies.dav2m.validation.parts import PARTS, counts_table, cycles_table, within
 from vtax_studies.dav2m.validation.programs import PROGRAMS
 from vtax_studies.model import Verdict
 from vtax_studies.rule import judge
@@ -21,9 +23,12 @@ from vtax_studies.rule import judge
 TAKEN = QUANTITIES[0].name
 
 
-def data(*rows: tuple[str, str, float, list[float]]) -> Data:
-    names = ("program", "quantity", "predicted", "counted")
-    return Data(pl.DataFrame(list(rows), schema=names, orient="row"))
+def data(
+    *rows: tuple[str, str, float, list[float]],
+    cycles: list[tuple[str, str, bool, float, float, list[float]]] | None = None,
+) -> Data:
+    counts = pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
+    return Data(counts, pl.DataFrame(cycles or [], schema=CYCLES_SCHEMA, orient="row"))
 
 
 @given(st.floats(30, 1e7), st.floats(0, 3))
@@ -52,6 +57,39 @@ def test_one_program_beyond_its_bound_fails_the_claim_and_is_named() -> None:
 def test_the_table_has_the_median_and_the_spread() -> None:
     rows = counts_table(data(("perl", TAKEN, 900.0, [1200.0, 1100.0, 1000.0]))).rows
     assert rows == [("perl", TAKEN, "900", "1,100", "1,000 to 1,200", "0.82 *")]
+
+
+def test_ratios_and_order_of_settings_are_judged() -> None:
+    """Huge pages save half; the model says 0.6 of it, and then that they save nothing."""
+    small = ("gups", "64M", False, 30.0, 40.0, [20.0, 22.0, 24.0])
+    huge = ("gups", "64M", True, 18.0, 20.0, [10.0, 11.0, 12.0])
+    found = data(cycles=[small, huge])
+    claims = {each.name: each for each in judge(PARTS.rules, found)}
+    assert claims["cycles-ratios"].verdict is Verdict.HOLDS
+    assert claims["cycles-ratios"].ours == "errors of -17% to -17%"
+    assert claims["cycles-order"].ours == "1 of 1 pairs"
+    (row,) = cycles_table(found).rows
+    assert row == ("gups 64M", "1.67 (-17%)", "2.00 (+0%)", "2.00", "2.00 to 2.00")
+    turned = data(cycles=[small, (*huge[:3], 31.0, 20.0, huge[5])])
+    claims = {each.name: each for each in judge(PARTS.rules, turned)}
+    assert claims["cycles-ratios"].reason.endswith("Not so: gups 64M.")
+    assert claims["cycles-order"].reason.endswith("Not so: gups 64M 2M before gups 64M 4K.")
+
+
+def test_settings_whose_times_overlap_say_nothing_about_their_order() -> None:
+    small = ("gups", "64M", False, 18.0, 20.0, [10.0, 13.0])
+    huge = ("gups", "64M", True, 30.0, 40.0, [12.0, 11.0])
+    claims = {each.name: each for each in judge(PARTS.rules, data(cycles=[small, huge]))}
+    assert claims["cycles-order"].verdict is Verdict.UNKNOWN
+    assert claims["cycles-order"].reason == "all measurements overlap."
+    assert {each.name for each in judge(PARTS.rules, data())} >= {"cycles-order", "cycles-ratios"}
+
+
+def test_settings_differ_in_one_thing_at_a_time() -> None:
+    assert len({each.name for each in SETTINGS}) == len(SETTINGS)
+    argv = SETTINGS[1].argv(5, "agent")
+    words = ["--json", "--mem", "16M", "--count", "5", "--huge"]
+    assert argv == ["agent", "workload", "random-touch", *words]
 
 
 def test_names_of_programs_are_unique_and_an_unknown_one_is_refused(tmp_path: Path) -> None:

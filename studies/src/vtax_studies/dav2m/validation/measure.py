@@ -20,12 +20,14 @@ from vtax.core.recorder.options import RecordOptions
 from vtax.core.runner.instruments.kvm_counters import Counting as KvmCounting
 from vtax.core.runner.instruments.record import Recording
 from vtax.core.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
-from vtax.environments import traced_qemu
 from vtax.environments.base import Environment
-from vtax.paging.trace.campaign import Wanted, trace
 from vtax.workloads.base import Command, tail
 from vtax.workloads.variables import base_environment
+from vtax_studies.dav2m.validation.cycles import NAME as CYCLES
+from vtax_studies.dav2m.validation.cycles import SCHEMA as CYCLES_SCHEMA
+from vtax_studies.dav2m.validation.cycles import measure_cycles, steps
 from vtax_studies.dav2m.validation.programs import NOTHING, PROGRAMS, Program
+from vtax_studies.dav2m.validation.tracing import TIMEOUT_S, trace_into
 from vtax_studies.measuring import Counting, nothing_measured, ready
 from vtax_studies.model import Progress, StudyData, StudyOptions
 
@@ -39,7 +41,6 @@ WINDOW = "10K"
 """Instructions: where the warm-up ends is found with this error."""
 WARM = "1"
 """The trace's phase after the warm-up."""
-TIMEOUT_S = 600.0
 SPECS = {mode: f"lab:npt={npt},guest_mem={MEMORY}" for mode, npt in (("shadow", 0), ("nested", 1))}
 _FIXED = ("shadow_fill", "shadow_dirty", "unsync")
 _TAKEN = (*_FIXED, "guest_fault", "table_write", "unprotect")
@@ -72,15 +73,24 @@ QUANTITIES: Sequence[Quantity] = (
 )  # fmt: skip
 
 
+SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
+    "program": pl.String,
+    "quantity": pl.String,
+    "predicted": pl.Float64,
+    "counted": pl.List(pl.Float64),
+}
+"""The columns of the comparison: `predicted` and each repetition's `counted` are less NOTHING's."""
+
+
 @dataclass(frozen=True, eq=False)
 class Data(StudyData):
-    """A row per program and quantity: `program`, `quantity`, `predicted` (less that of NOTHING),
-    `counted` (list, less the median of NOTHING's)."""
-
     counts: pl.DataFrame
+    """A row per program and quantity."""
+    cycles: pl.DataFrame
+    """The rows of `measure_cycles`, if any."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
-        return {"validation": self.counts}
+        return {"validation": self.counts, "cycles": self.cycles}
 
 
 def measure(options: StudyOptions, progress: Progress) -> Data:
@@ -89,11 +99,46 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     Raises MisuseError for an unknown name in `options.only`, VtaxError where nothing can be
     measured.
     """
+    names = _chosen(options)
     left_out: dict[str, str] = {}
-    programs = [NOTHING, *_chosen(options, left_out)]
+    programs = [each for each in PROGRAMS if each.name in names and _runs(each, left_out)]
+    if programs:
+        programs.insert(0, NOTHING)
     repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
-    environments = {mode: ready(spec) for mode, spec in SPECS.items()}
     shown = Counting(len(programs) * (1 + (1 + repetitions) * len(SPECS)), progress)
+    rows = list(_compared(programs, repetitions, shown, left_out)) if programs else []
+    cycles = pl.DataFrame(schema=CYCLES_SCHEMA)
+    if CYCLES in names:
+        shown.extended(steps())
+        try:
+            cycles = measure_cycles(shown)
+        except VtaxError as error:
+            left_out[CYCLES] = str(error)
+    if not rows and cycles.is_empty():
+        raise nothing_measured(left_out)
+    return Data(pl.DataFrame(rows, schema=SCHEMA), cycles, left_out=left_out)
+
+
+def _chosen(options: StudyOptions) -> Sequence[str]:
+    known = [*(program.name for program in PROGRAMS), CYCLES]
+    names = options.only or (QUICK if options.quick else known)
+    if unknown := [name for name in names if name not in known]:
+        raise MisuseError(f"no program is called '{unknown[0]}'", f"use {', '.join(known)}")
+    return names
+
+
+def _runs(program: Program, left_out: dict[str, str]) -> bool:
+    reason = program.missing()
+    if reason is not None:
+        left_out[program.name] = reason
+    return reason is None
+
+
+def _compared(
+    programs: Sequence[Program], repetitions: int, shown: Counting, left_out: dict[str, str]
+) -> Iterator[Mapping[str, object]]:
+    """The rows of SCHEMA."""
+    environments = {mode: ready(spec) for mode, spec in SPECS.items()}
     counted = _counted(programs, environments, repetitions, shown, left_out)
     predicted: dict[str, Mapping[str, float]] = {}
     for program in programs:
@@ -102,47 +147,14 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             predicted[program.name] = _predicted(program)
         except VtaxError as error:
             left_out[program.name] = str(error)
-    rows = list(_rows(predicted, counted))
-    if not rows:
-        raise nothing_measured(left_out)
-    return Data(pl.DataFrame(rows), left_out=left_out)
-
-
-def _chosen(options: StudyOptions, left_out: dict[str, str]) -> Sequence[Program]:
-    names = options.only or (QUICK if options.quick else ())
-    known = {program.name: program for program in PROGRAMS}
-    if unknown := [name for name in names if name not in known]:
-        raise MisuseError(f"no program is called '{unknown[0]}'", f"use {', '.join(known)}")
-    chosen = []
-    for program in [known[name] for name in names] or PROGRAMS:
-        if (reason := program.missing()) is None:
-            chosen.append(program)
-        else:
-            left_out[program.name] = reason
-    return chosen
+    yield from _rows(predicted, counted)
 
 
 def _predicted(program: Program) -> dict[str, float]:
     """The counts of the program's second run, from a trace of two."""
-    guest = traced_qemu.guest({"mem": MEMORY})
     with scratch("validate") as folder:
         file = folder / "program.vtrace"
-        wanted = Wanted(
-            argv=program.argv(guest.agent_inside()),
-            variables=base_environment(os.environ),
-            workdir=None,
-            out=file,
-            user_only=False,
-            compare=False,
-            timeout_s=TIMEOUT_S,
-            warm_up=True,
-            passed_on=False,
-        )
-        done = trace(wanted, guest, lambda _: None)
-        if done.outcome is None:
-            raise KeyboardInterrupt  # the trace keeps what there is, and says so by this
-        if done.outcome.exit_code != 0:
-            raise VtaxError(f"in the traced guest it ended with code {done.outcome.exit_code}")
+        trace_into(file, program.argv, MEMORY, warm_up=True)
         result = paging.simulate(file, MACHINE, tuple(SPECS), host_page="4K", window=WINDOW)
     counted = (
         pl.col("^exits_.*$").sum().name.map(lambda name: name.removeprefix("exits_")),

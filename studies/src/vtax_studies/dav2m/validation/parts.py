@@ -9,6 +9,12 @@ from statistics import median
 import polars as pl
 
 from vtax.core.page.format import significant
+from vtax_studies.dav2m.validation.cycles import (
+    HOST_PAGES,
+    predicts_order,
+    predicts_ratios,
+    ratios,
+)
 from vtax_studies.dav2m.validation.measure import (
     MACHINE,
     MEMORY,
@@ -18,7 +24,7 @@ from vtax_studies.dav2m.validation.measure import (
     measure,
 )
 from vtax_studies.model import Parts, StudyOptions, StudyTable
-from vtax_studies.rule import Judgement, Missing, Rule, wrong
+from vtax_studies.rule import Judgement, Missing, Rule, some, wrong
 
 MANY, SOME = 1000.0, 30.0
 """Counts from which on the bounds of MANY and of SOME hold; smaller counts are not judged."""
@@ -73,6 +79,23 @@ def counts_table(data: Data) -> StudyTable:
     )
 
 
+def cycles_table(data: Data) -> StudyTable:
+    """The ratios of 4K to huge pages."""
+    rows = []
+    for name, *predicted, measured in ratios(data.cycles):
+        spread = f"{min(measured):.2f} to {max(measured):.2f}"
+        middle = median(measured)
+        texts = [f"{each:.2f} ({each / middle - 1:+.0%})" for each in predicted]
+        rows.append((name, *texts, f"{middle:.2f}", spread))
+    return StudyTable(
+        "cycles",
+        "Predicted cycles and measured time: 4K over huge pages",
+        "On this machine. The model's, with its error, for each size of the host's pages.",
+        ("Program", *(f"host {page}" for page in HOST_PAGES), "Measured", "from to"),
+        some(rows, "no cycles were predicted"),
+    )
+
+
 def _ratio(predicted: float, counted: float) -> str:
     if counted < SOME:
         return "few"
@@ -96,20 +119,38 @@ def _setup(data: Data, options: StudyOptions) -> Sequence[tuple[str, str]]:
     )
 
 
+_COUNTS: Iterator[Rule[Data]] = (
+    Rule(
+        each.name.replace(" ", "-"),
+        each.mode,
+        f"The model predicts {each.name.removesuffix(' nested')}: {each.about}",
+        "10 or 25 %",
+        partial(predicts, each),
+    )
+    for each in QUANTITIES
+)
+_CYCLES: Sequence[Rule[Data]] = (
+    Rule(
+        "cycles-ratios",
+        "time",
+        "The model predicts what huge pages save, whatever the working set",
+        "25 %",
+        lambda data: predicts_ratios(data.cycles),
+    ),
+    Rule(
+        "cycles-order",
+        "time",
+        "The model predicts which of two settings takes longer",
+        "each pair",
+        lambda data: predicts_order(data.cycles),
+    ),
+)
+
 PARTS = Parts(
     measure=measure,
-    rules=tuple(
-        Rule(
-            each.name.replace(" ", "-"),
-            each.mode,
-            f"The model predicts {each.name.removesuffix(' nested')}: {each.about}",
-            "10 or 25 %",
-            partial(predicts, each),
-        )
-        for each in QUANTITIES
-    ),
+    rules=(*_COUNTS, *_CYCLES),
     figures={},
-    tables=(counts_table,),
+    tables=(counts_table, cycles_table),
     setup=_setup,
     cautions=lambda data: CAUTIONS,
 )
