@@ -76,6 +76,8 @@ pub struct Reference {
     created: u64,
     clock: Option<u64>,
     filled: BTreeSet<(Gfn, u16)>,
+    /// Frames that lost a page in step, until the fault of a write.
+    read_only: BTreeSet<Gfn>,
 }
 
 impl Reference {
@@ -89,6 +91,7 @@ impl Reference {
             created: 0,
             clock: None,
             filled: BTreeSet::new(),
+            read_only: BTreeSet::new(),
         }
     }
 
@@ -146,6 +149,7 @@ impl Reference {
     fn write(&mut self, table: Gfn, index: u16, account: &mut CostAccount<'_>) {
         let keys = self.keys_of(table);
         if keys.is_empty() {
+            self.write_again(table, account);
             return;
         }
         let (may_unsync, flood) = match self.style {
@@ -164,14 +168,25 @@ impl Reference {
         }
         let flooded = |own: &Key| own.1 > 1 && self.pages[own].writes >= flood;
         let flooded: Vec<Key> = keys.into_iter().filter(flooded).collect();
+        account.flooded(flooded.len() as u64);
         self.zap_all(flooded, account);
     }
 
-    fn go_unsync(&mut self, keys: Vec<Key>, account: &mut CostAccount<'_>) {
-        if keys.iter().any(|own| !self.pages[own].unsync) {
-            account.exit(Exit::Unsync, account.costs().unsync);
+    /// A write to a frame that no page shadows.
+    fn write_again(&mut self, frame: Gfn, account: &mut CostAccount<'_>) {
+        let faults = self.read_only.remove(&frame) && self.style != ShadowStyle::Palacios;
+        if faults {
+            account.exit(Exit::ShadowFill, account.costs().shadow_fill);
         }
+    }
+
+    fn go_unsync(&mut self, keys: Vec<Key>, account: &mut CostAccount<'_>) {
+        if keys.iter().all(|own| self.pages[own].unsync) {
+            return;
+        }
+        account.exit(Exit::Unsync, account.costs().unsync);
         for own in keys {
+            self.read_only.remove(&own.0);
             self.page(own).unsync = true;
         }
     }
@@ -185,8 +200,12 @@ impl Reference {
             Some(_) if unsync => {
                 account.exit(Exit::Unprotect, account.costs().table_write);
                 self.zap_all(keys, account);
+                self.write_again(table, account);
             }
-            _ => self.zap_all(keys, account),
+            _ => {
+                self.zap_all(keys, account);
+                self.write_again(table, account);
+            }
         }
     }
 
@@ -347,8 +366,11 @@ impl Reference {
             gone.extend(below.filter(|other| self.pages[other].unsync));
         }
         for own in gone {
-            if self.pages.remove(&own).is_some() {
+            if let Some(page) = self.pages.remove(&own) {
                 account.work(u64::from(account.costs().zap));
+                if !page.unsync {
+                    self.read_only.insert(own.0);
+                }
             }
             for page in self.pages.values_mut() {
                 page.entries.retain(|_, entry| *entry != Entry::Table(own));

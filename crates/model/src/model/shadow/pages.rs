@@ -1,6 +1,6 @@
 //! The store of shadow pages: entries, links, lookup by guest frame, and age.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::entry::Entry;
 use super::geometry::{ENTRIES, INDEX_BITS, Key};
@@ -40,6 +40,8 @@ pub(super) struct Pages {
     free: Vec<usize>,
     /// The first page of each guest frame, by whether it is a table.
     by_frame: HashMap<(Gfn, bool), usize>,
+    /// Frames that lost a page which was in step, and that nobody has made writable since.
+    read_only: HashSet<Gfn>,
     oldest: usize,
     newest: usize,
     work: u64,
@@ -52,6 +54,7 @@ impl Pages {
             states: Vec::new(),
             free: Vec::new(),
             by_frame: HashMap::new(),
+            read_only: HashSet::new(),
             oldest: NONE,
             newest: NONE,
             work: 0,
@@ -185,7 +188,17 @@ impl Pages {
     /// Marks the page's guest table as freely written.
     pub(super) fn set_unsync(&mut self, page: usize) {
         self.states[page].unsync = true;
+        self.read_only.remove(&self.states[page].key.frame);
         self.mark_above(page);
+    }
+
+    /// Whether a write to a frame that no page shadows faults; the next one does not.
+    ///
+    /// To shadow a table, KVM takes the right to write it from the entries that map its frame, and
+    /// gives it back at the next fault only, not when the shadow page is taken down
+    /// (`kvm_vcpu_write_protect_gfn`, `__kvm_mmu_prepare_zap_page`).
+    pub(super) fn make_writable(&mut self, frame: Gfn) -> bool {
+        self.read_only.remove(&frame)
     }
 
     /// Removes a page: no entry points to it, it points to no page, and no look-up finds it.
@@ -201,6 +214,10 @@ impl Pages {
             self.unlink(Self::slot(page, index));
         }
         self.unchain(page);
+        let Page { key, unsync, .. } = self.states[page];
+        if key.is_table() && !unsync {
+            self.read_only.insert(key.frame);
+        }
         self.forget_age(page);
         self.free.push(page);
         true

@@ -29,6 +29,7 @@ impl ShadowTables {
         }
         let pages: Vec<usize> = self.mirrors_of(table).collect();
         if pages.is_empty() {
+            self.make_writable(table, account);
             return Flush::None;
         }
         let leaf = pages
@@ -47,7 +48,7 @@ impl ShadowTables {
     /// The guest does not tell KVM that it freed a table: KVM shadows the frame until the frame's
     /// next use, which begins with clearing it. A leaf table goes unsync and stays; any other is
     /// taken down, because clearing is no instruction that writes tables
-    /// (`x86_page_table_writing_insn`). Palacios and agile paging learn of it when it happens.
+    /// (`x86_page_table_writing_insn`), and the write faults once more. Palacios and agile paging learn of it when it happens.
     pub(super) fn table_freed(&mut self, table: Gfn, account: &mut CostAccount<'_>) -> Flush {
         self.charge_scans(account);
         self.agile_freed(table);
@@ -64,7 +65,18 @@ impl ShadowTables {
         }
         let zapped: usize = pages.into_iter().map(|page| self.zap(page)).sum();
         charge_zaps(zapped, account);
+        self.make_writable(table, account);
         flush_if(zapped > 0)
+    }
+
+    /// A write to a frame that nothing shadows: KVM lets it pass from the next fault on.
+    fn make_writable(&mut self, frame: Gfn, account: &mut CostAccount<'_>) {
+        if self.setup.style.flood().is_some()
+            && self.agile.is_none()
+            && self.pages.make_writable(frame)
+        {
+            account.exit(Exit::ShadowFill, account.costs().shadow_fill);
+        }
     }
 
     /// INVLPG brings the entry of that page in step, under every root that the VMM remembers.

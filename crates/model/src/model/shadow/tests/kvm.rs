@@ -96,11 +96,14 @@ fn three_writes_to_an_upper_table_zap_its_page() {
     assert_eq!(rig.rewrite(directory, 0, START), Flush::All);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
     assert_eq!((rig.shadow.pages(), rig.cycles()), (4, 0));
-    assert_eq!(rig.counters.flooded, 0.0);
+    assert_eq!(rig.flooded(), 0);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::All);
-    assert_eq!(rig.counters.flooded, 1.0);
+    assert_eq!(rig.flooded(), 1);
     assert_eq!((rig.shadow.pages(), rig.cycles()), (3, 10_000));
     assert_eq!(rig.exits(), [("table_write", 3)]);
+    // Nothing shadows the table, but its frame is still read-only once.
+    assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
+    assert_eq!(rig.exits(), [("shadow_fill", 1)]);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
     assert_eq!(rig.exits(), []);
     // The walk ends where the removed page was; the leaf page is found again.
@@ -279,7 +282,8 @@ fn a_freed_leaf_table_goes_unsync_and_any_other_loses_its_page() {
     }
     assert_eq!((rig.shadow.pages(), rig.exits()), (4, vec![("unsync", 1)]));
     rig.tell(&[GuestEvent::TableFreed { table: tables[2] }]);
-    assert_eq!(rig.exits(), [("unprotect", 1)]);
+    // The write faults again: its entry is still read-only.
+    assert_eq!(rig.exits(), [("shadow_fill", 1), ("unprotect", 1)]);
     // The unsync page below goes with the page above it.
     assert_eq!(rig.shadow.pages(), 2);
 }

@@ -148,6 +148,11 @@ impl Rig {
         whole(take(&mut self.counters.cycles.exits))
     }
 
+    /// Flooded pages since the last call.
+    pub fn flooded(&mut self) -> u64 {
+        whole(take(&mut self.counters.flooded))
+    }
+
     /// Cycles of refills since the last call.
     pub fn refill(&mut self) -> u64 {
         whole(take(&mut self.counters.cycles.refill))
