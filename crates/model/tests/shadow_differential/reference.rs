@@ -137,11 +137,15 @@ impl Reference {
         }
         self.enter(root, tables, account);
         if !preserve || !known {
-            for own in self.below((root, LEVELS)) {
-                if self.page(own).unsync {
-                    self.sync(own, tables, account);
-                    self.page(own).unsync = false;
-                }
+            self.sync_all_below((root, LEVELS), tables, account);
+        }
+    }
+
+    fn sync_all_below(&mut self, top: Key, tables: &GuestTables, account: &mut CostAccount<'_>) {
+        for own in self.below(top) {
+            if self.page(own).unsync {
+                self.sync(own, tables, account);
+                self.page(own).unsync = false;
             }
         }
     }
@@ -161,9 +165,13 @@ impl Reference {
             return;
         }
         account.exit(Exit::TableWrite, account.costs().table_write);
+        let root = self.active;
         for &own in &keys {
             let page = self.page(own);
             page.entries.remove(&index);
+            if own.1 == LEVELS && root == Some(own.0) {
+                page.writes = 0;
+            }
             page.writes = page.writes.saturating_add(1);
         }
         let flooded = |own: &Key| own.1 > 1 && self.pages[own].writes >= flood;
@@ -226,6 +234,7 @@ impl Reference {
         roots.truncate(3);
         self.active = Some(root);
         self.previous = roots;
+        self.page((root, LEVELS)).writes = 0;
     }
 
     fn obtain(&mut self, own: Key, tables: &GuestTables, account: &mut CostAccount<'_>) {
@@ -234,6 +243,8 @@ impl Reference {
             self.page(own).writes = 0;
             if unsync {
                 self.sync(own, tables, account);
+            } else {
+                self.sync_all_below(own, tables, account);
             }
             return;
         }

@@ -83,12 +83,15 @@ impl ShadowTables {
             // KVM brings the entries in step before it links the page, but leaves it unsync: the
             // guest has not flushed anything yet that would require protection.
             self.refresh(page, tables, account);
+        } else if key.level > 1 {
+            // The unsync pages below it are protected again (`FNAME(fetch)`, `mmu_sync_children`).
+            self.sync_below(page, tables, account);
         }
         page
     }
 
     /// Records that a fault's walk used the page: earlier writes do not count as a flood any more.
-    fn note_use(&mut self, page: usize) {
+    pub(super) fn note_use(&mut self, page: usize) {
         if self.agile.is_none() {
             self.pages.page_mut(page).writes = 0;
         }

@@ -27,6 +27,10 @@ impl Roots {
             .map(|root| root.page)
     }
 
+    pub(super) fn is_active(&self, page: usize) -> bool {
+        self.active.is_some_and(|root| root.page == page)
+    }
+
     /// Makes a remembered root the current one; returns whether it was remembered.
     pub(super) fn activate(&mut self, frame: Gfn) -> bool {
         if self.page_of(frame).is_some() {

@@ -122,6 +122,7 @@ impl ShadowTables {
         }
         let evicted = self.roots.page_of(root).is_none() && self.make_room(account) > 0;
         let page = self.root_page(root, tables, account);
+        self.note_use(page);
         if !(preserve && known) {
             self.sync_below(page, tables, account);
         }
@@ -236,6 +237,10 @@ impl ShadowTables {
         };
         let (mut flooded, mut zapped) = (0, 0);
         for &page in pages {
+            // The write's own fault is a use of the root (`shadow_page_table_clear_flood`).
+            if self.roots.is_active(page) {
+                self.note_use(page);
+            }
             let page_state = self.pages.page_mut(page);
             page_state.writes = page_state.writes.saturating_add(1);
             if page_state.key.level > 1 && page_state.writes >= flood {
@@ -266,7 +271,12 @@ impl ShadowTables {
     }
 
     /// Brings the unsync pages below a root in step; their guest tables are protected again.
-    fn sync_below(&mut self, root: usize, tables: &GuestTables, account: &mut CostAccount<'_>) {
+    pub(super) fn sync_below(
+        &mut self,
+        root: usize,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) {
         for page in self.unsync_pages(root) {
             self.refresh(page, tables, account);
             self.pages.page_mut(page).unsync = false;

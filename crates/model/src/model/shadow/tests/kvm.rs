@@ -131,16 +131,43 @@ fn a_use_between_writes_ends_the_flood() {
 }
 
 #[test]
+fn a_root_in_use_is_never_flooded() {
+    let mut rig = plain(16);
+    rig.page(0, true);
+    let root = rig.guest.root();
+    for _ in 0..9 {
+        rig.rewrite(root, 9, 0);
+    }
+    assert_eq!(rig.flooded(), 0);
+    rig.reset();
+    assert_eq!(rig.page(0, true).failed_depth, 0);
+    assert_eq!(rig.cycles(), 0);
+}
+
+#[test]
 fn a_flooded_root_is_built_again() {
     let mut rig = plain(16);
     rig.page(0, true);
     let root = rig.guest.root();
-    for _ in 0..3 {
-        rig.rewrite(root, 9, 0);
-    }
+    let load = |root| GuestEvent::LoadCr3 {
+        root,
+        preserve: true,
+    };
+    rig.tell(&[load(Gfn(9999))]);
+    rig.rewrite(root, 9, 0);
+    rig.rewrite(root, 9, 0);
+    // A load is a use.
+    rig.tell(&[load(root), load(Gfn(9999))]);
+    rig.rewrite(root, 9, 0);
+    rig.rewrite(root, 9, 0);
+    assert_eq!(rig.flooded(), 0);
+    rig.rewrite(root, 9, 0);
+    assert_eq!(rig.flooded(), 1);
     rig.reset();
-    assert_eq!(rig.page(0, true).failed_depth, 0);
-    assert_eq!(rig.cycles(), 100_000_001);
+    rig.tell(&[load(root)]);
+    assert_eq!(rig.exits(), [("load_cr3", 1)]);
+    assert_eq!(rig.cycles(), u64::from(COSTS.build_root));
+    assert!(rig.page(0, true).failed_depth > 0);
 }
 
 #[test]
