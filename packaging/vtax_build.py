@@ -100,6 +100,7 @@ ARTIFACTS = (
         "libvtax_umlfix.so",
         "umlfix",
         ("--lib",),
+        profile="shim",
         level="demo",
         lost="environment uml",
         machines=("x86_64",),
