@@ -72,7 +72,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
 	.venv/bin/python bench/paging_control.py
-	.venv/bin/python bench/closed_loop.py
+	.venv/bin/python bench/paging_loop.py
 	.venv/bin/python bench/tune.py
 
 docs: setup ## rewrite the tables in docs/ from the code

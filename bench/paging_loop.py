@@ -1,6 +1,6 @@
 """What a policy costs in the lab beside the two modes: a table, and docs/closed-loop.svg.
 
-    .venv/bin/python bench/closed_loop.py [--phases N] [--figure FILE] [--lines FOLDER]
+    .venv/bin/python bench/paging_loop.py [--phases N] [--figure FILE] [--lines FOLDER]
 
 A guest alternates between two programs (tests/support/closed_loop.py). Counts of the guest are real
 or of the model that the lab names, cycles are *model*, pauses are real and not in the cycles. The
