@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import SOURCE, vtax
+from process_watch import processes_naming
 from vtax.core.errors import VtaxError
 from vtax.core.formats.scratch import LOCK
 from vtax.environments import traced_qemu
@@ -57,6 +58,10 @@ def test_a_killed_verb_leaves_nothing_that_is_not_removed(verb: str, tmp_path: P
         time.sleep(0.1)
     process.kill()
     process.communicate()
+    # A guest that was just starting looks for vtax before it ends.
+    while running := processes_naming(str(tmp_path)):
+        assert time.monotonic() < deadline, running
+        time.sleep(0.1)
     assert list(place.iterdir())
     done = vtax("doctor", "--clean", cwd=tmp_path, environment={"TMPDIR": str(place)})
     assert done.returncode == 0, done.stderr

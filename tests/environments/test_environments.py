@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,21 @@ def test_too_little_memory_to_boot_shows_the_console(
     with pytest.raises(MachineLostError) as caught:
         Machine(environment, tmp_path, [0])
     assert "its console ends:" in str(caught.value)
+    assert processes_naming(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("spec", GUESTS)
+def test_a_guest_ends_whose_vtax_was_killed_while_it_started(tmp_path: Path, spec: str) -> None:
+    """bubblewrap's --die-with-parent misses a parent that died before it was set."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        launch = checked(spec).launch(Allocation(tmp_path, [0], theirs.fileno()))
+        process = machine_module.spawn(launch.argv, [theirs.fileno()], launch.environment)
+    try:
+        process.communicate(timeout=launch.boot_timeout_s)
+    finally:
+        process.kill()
     assert processes_naming(str(tmp_path)) == []
 
 

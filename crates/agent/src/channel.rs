@@ -120,6 +120,16 @@ impl Channel {
         Ok(self)
     }
 
+    /// Has nobody the other end open?
+    pub fn has_hung_up(&self) -> bool {
+        let mut entry = [PollFd::new(self.input.as_fd(), PollFlags::empty())];
+        poll(&mut entry, PollTimeout::ZERO).is_ok_and(|_| {
+            entry[0]
+                .revents()
+                .is_some_and(|events| events.contains(PollFlags::POLLHUP))
+        })
+    }
+
     /// The next line that has come.
     pub fn next_line(&mut self) -> Option<Line> {
         let line = self.waiting.pop_front()?;
@@ -274,6 +284,15 @@ mod tests {
         assert_eq!(channel.next_line(), Some(Line::Whole(b"{}".to_vec())));
         assert_eq!(channel.next_line(), None);
         assert!(channel.deadline().unwrap() > first);
+    }
+
+    #[test]
+    fn an_end_that_nobody_holds_is_told() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let channel = Channel::on(theirs.into());
+        assert!(!channel.has_hung_up());
+        drop(ours);
+        assert!(channel.has_hung_up());
     }
 
     #[test]

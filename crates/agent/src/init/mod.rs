@@ -133,6 +133,7 @@ fn open_channel(location: &ChannelLocation) -> Result<Channel, InitError> {
     let path = wait_for_channel(location)?;
     let failed = |error: io::Error| InitError::new(format!("channel {location}"), reason(&error));
     let channel = Channel::open(&ChannelSpec::Path(path.clone())).map_err(failed)?;
+    wait_for_peer(&channel, location)?;
     // The channel stays open; no workload may write answers into it.
     fs::remove_file(path).map_err(failed)?;
     Ok(channel)
@@ -157,6 +158,20 @@ fn wait_for_channel(location: &ChannelLocation) -> Result<PathBuf, InitError> {
         }
         sleep(CHANNEL_ROUND);
     }
+}
+
+/// The host opens its end a moment after the device exists. If it was killed before, nobody ever
+/// does, and a write to the port would wait for it without end.
+fn wait_for_peer(channel: &Channel, location: &ChannelLocation) -> Result<(), InitError> {
+    let deadline = Instant::now() + CHANNEL_PATIENCE;
+    while channel.has_hung_up() {
+        if Instant::now() > deadline {
+            let reason = "nobody has opened its other end after 10 s";
+            return Err(InitError::new(format!("channel {location}"), reason));
+        }
+        sleep(CHANNEL_ROUND);
+    }
+    Ok(())
 }
 
 /// Say it on the console or, where that cannot be written, in the kernel's log.
