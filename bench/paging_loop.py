@@ -104,8 +104,8 @@ def main() -> None:
     if options.lines:
         options.lines.mkdir(exist_ok=True)
         for run in runs:
-            text = "".join(f"{json.dumps(line)}\n" for line in run.lines)
-            (options.lines / f"{run.name}.jsonl").write_text(text)
+            kept = "".join(f"{json.dumps(line)}\n" for line in run.lines)
+            (options.lines / f"{run.name}.jsonl").write_text(kept)
     print("\n".join(table(runs)))
     if not intact:
         sys.exit("bench: a program's memory is not what it must be")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from command_line import one_line, vtax
 from tested_machines import checked
+from vtax.core.errors import VtaxError
 from vtax_studies.dav2m.validation.cycles import SCHEMA as CYCLES_SCHEMA
-from vtax_studies.dav2m.validation.cycles import SETTINGS
+from vtax_studies.dav2m.validation.cycles import SETTINGS, described
 from vtax_studies.dav2m.validation.measure import QUANTITIES, SCHEMA, Data
 from vtax_studies.dav2m.validation.parts import PARTS, counts_table, cycles_table, within
 from vtax_studies.dav2m.validation.programs import PROGRAMS
@@ -83,6 +85,15 @@ def test_settings_whose_times_overlap_say_nothing_about_their_order() -> None:
     assert claims["cycles-order"].verdict is Verdict.UNKNOWN
     assert claims["cycles-order"].reason == "all measurements overlap."
     assert {each.name for each in judge(PARTS.rules, data())} >= {"cycles-order", "cycles-ratios"}
+
+
+def test_a_processor_is_found_by_its_model_or_refused() -> None:
+    cpu = {"vendor": "AuthenticAMD", "family": 25, "model_number": 17}
+    facts: dict[str, Any] = {"cpu": cpu, "virtualization": {"kind": "kvm"}}
+    assert described(facts) == ("zen4", "nested")
+    assert described(facts | {"virtualization": {"kind": None}}) == ("zen4", "native")
+    with pytest.raises(VtaxError, match="AuthenticAMD, family 25, model 1"):
+        described(facts | {"cpu": cpu | {"model_number": 1}})
 
 
 def test_settings_differ_in_one_thing_at_a_time() -> None:

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::reference::{Expected, Key, LEVELS, Outcome, key};
+use crate::expected::{Expected, Key, LEVELS, Outcome, key};
 use vtax_model::model::address::{Gfn, Gva, TableFormat};
 use vtax_model::model::cost_account::CostAccount;
 use vtax_model::model::counters::Exit;

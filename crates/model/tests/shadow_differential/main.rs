@@ -1,12 +1,14 @@
 //! Compares the shadow tables with a plain reference, on random histories of a guest.
 
 mod agile;
+mod expected;
 mod reference;
 
 use proptest::prelude::*;
 
 use agile::AgileReference;
-use reference::{Expected, Outcome, Reference};
+use expected::{Expected, Outcome};
+use reference::Reference;
 use vtax_model::model::address::{Gva, PageSize, TableFormat};
 use vtax_model::model::cost_account::CostAccount;
 use vtax_model::model::counters::Counters;

@@ -196,7 +196,7 @@ impl Pages {
     ///
     /// To shadow a table, KVM takes the right to write it from the entries that map its frame, and
     /// gives it back at the next fault only, not when the shadow page is taken down
-    /// (`kvm_vcpu_write_protect_gfn`, `__kvm_mmu_prepare_zap_page`).
+    /// (Linux 6.1, `account_shadowed` and `unaccount_shadowed`).
     pub(super) fn make_writable(&mut self, frame: Gfn) -> bool {
         self.read_only.remove(&frame)
     }

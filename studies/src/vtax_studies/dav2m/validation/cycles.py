@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, product
-from pathlib import Path
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.scratch import scratch
 from vtax.core.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
+from vtax.environments.host_facts import facts_here
 from vtax.workloads.base import Command
 from vtax.workloads.builtin import line
 from vtax.workloads.variables import base_environment
@@ -41,14 +42,12 @@ HOST_PAGES = ("2M", "4K")
 BOUND = 0.25
 """The least error of the models in Mosalloc (Agbarya and others, MICRO 2020) that rest on one or
 two runs."""
-_AMD, _INTEL = "AuthenticAMD", "GenuineIntel"
-_MACHINES = (
-    (_AMD, 25, range(0x10, 0x20), "zen4"),
-    (_INTEL, 6, range(0x8F, 0x90), "sapphirerapids"),
-    (_INTEL, 6, range(0x55, 0x56), "xeon8269cy"),
-)
-"""Vendor, family and models of processors that have a description (Linux, cpu/intel-family.h and
-cpu/amd.c)."""
+_MACHINES = {
+    "zen4": ("AuthenticAMD", 25, range(0x10, 0x20)),
+    "sapphirerapids": ("GenuineIntel", 6, range(0x8F, 0x90)),
+}
+"""Vendor, family and models of processors that have a description and a model of their own (Linux,
+intel-family.h and cpu/amd.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,6 @@ SETTINGS = [
     Setting(*each)
     for each in product(("random-touch", "sequential-touch"), ("16M", "64M", "256M"), (False, True))
 ]
-
-
 SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "program": pl.String,
     "memory": pl.String,
@@ -85,22 +82,18 @@ SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
 ns per touch in each repetition."""
 
 
-def this_machine() -> str:
-    """The description of this processor. Raises VtaxError where there is none."""
-    text = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").partition("\n\n")[0]
-    fields = {key.strip(): value.strip() for key, _, value in
-              (each.partition(":") for each in text.splitlines())}  # fmt: skip
-    vendor = fields.get("vendor_id")
-    family, model = (fields.get(name, "") for name in ("cpu family", "model"))
-    for own, number, models, name in _MACHINES:
-        if vendor == own and family == str(number) and model in map(str, models):
-            return name
-    raise VtaxError(f"no machine of the model is this processor ({vendor}, {family}, {model})")
-
-
-def is_guest() -> bool:
-    """Whether this machine's walks are two-dimensional, as its processor says."""
-    return " hypervisor" in Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+def described(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """The machine of the model that this processor is, and the mode in which it walks, by the facts
+    of vtax-agent. Raises VtaxError where no machine is this processor."""
+    cpu = facts["cpu"]
+    vendor, family, model = cpu["vendor"], cpu["family"], cpu["model_number"]
+    for name, (own, number, models) in _MACHINES.items():
+        if (vendor, family) == (own, number) and model in models:
+            return name, "nested" if facts["virtualization"]["kind"] else "native"
+    raise VtaxError(
+        f"no machine of the model is this processor ({vendor}, family {family}, model {model})",
+        f"take one that is: {', '.join(_MACHINES)}",
+    )
 
 
 def measure_cycles(shown: Counting) -> pl.DataFrame:
@@ -108,7 +101,7 @@ def measure_cycles(shown: Counting) -> pl.DataFrame:
 
     Raises VtaxError where nothing can be predicted or measured.
     """
-    machine, mode = this_machine(), "nested" if is_guest() else "native"
+    machine, mode = described(facts_here())
     measured = _measured(shown)
     rows = []
     for each in SETTINGS:
@@ -144,6 +137,9 @@ class _Kept(Keeper):
     found: dict[str, list[float]] = field(default_factory=dict)
 
     def done(self, done: Done) -> None:
+        code = done.repetition.finished[0].outcome.exit_code
+        if code != 0:
+            raise VtaxError(f"{done.step.folder} ended with code {code}", "run it by hand")
         said = foreign_json.parse_object(done.repetition.exchange.read_text("stdout").encode())
         spent = said["user_s"] + said["system_s"]
         name = done.step.folder.rpartition("-")[0]

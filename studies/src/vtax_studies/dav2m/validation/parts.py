@@ -119,7 +119,7 @@ def _setup(data: Data, options: StudyOptions) -> Sequence[tuple[str, str]]:
     )
 
 
-_COUNTS: Iterator[Rule[Data]] = (
+_COUNTS: Sequence[Rule[Data]] = tuple(
     Rule(
         each.name.replace(" ", "-"),
         each.mode,
