@@ -8,6 +8,7 @@ use crate::control::daemon::{Schedule, run};
 use crate::control::decision::Control;
 use crate::control::guard::Limits;
 use crate::control::host::{Machine, nearest_machine};
+use crate::control::huge_pages::{self, HugePages};
 use crate::control::line::Line;
 use crate::control::metrics::Metrics;
 use crate::control::policy_file::Recipe;
@@ -26,24 +27,29 @@ use crate::control::{follow, unit};
 /// The policies are those of `vtax paging simulate`. The mode is the host's, so all guests are
 /// weighed together. A switch pauses every guest: what earlier ones or a rehearsal took, a budget and
 /// a shortest dwell decide with the policy. A host does not stay in a mode that was only tried.
-/// Without --apply it only says what it would do, and touches nothing.
+/// Without --apply and --apply-huge it only says what it would do, and touches nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   vtax paging control --for 10s
   vtax paging control --policy policy.toml --json
+  vtax paging control --apply-huge
   vtax paging control --apply --max-pause 200ms --min-dwell 60s --metrics 127.0.0.1:9102
   vtax paging control --apply --print-unit >/etc/systemd/system/vtax-control.service
 
 Needs root: counters of guests, and for --apply what `vtax paging switch` needs. Signals: TERM and
 INT end it, HUP has it read the policy file again. Tried only in an emulated AMD host with vtax's
 own guests, on counters that a model made: no processor's counters of guests were ever read.")]
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct ControlArguments {
     #[command(flatten)]
     what: What,
     /// Switch the host; without it, only say what would be done
     #[arg(long)]
     apply: bool,
+    /// Give guests huge pages where walks of nested paging cost enough, which pauses no guest
+    #[arg(long)]
+    apply_huge: bool,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     time: Option<Duration>,
@@ -114,13 +120,18 @@ impl ControlArguments {
             self.what.recipe(&self.what.tree())?;
             return output::line(unit::text()?.trim_end());
         }
-        if self.apply && self.what.root.is_some() {
-            let reason = "only this machine can be switched";
-            return Err(Error::misuse("--root", reason, "leave --apply out"));
+        if (self.apply || self.apply_huge) && self.what.root.is_some() {
+            let reason = "only this machine can be changed";
+            let remedy = "leave --apply and --apply-huge out";
+            return Err(Error::misuse("--root", reason, remedy));
         }
         let tree = self.what.tree();
         let signals = signals()?;
-        let control = self.what.control(&tree, self.apply)?;
+        let huge_pages = self.apply_huge.then(|| {
+            let memory = huge_pages::Machine::new(tree.clone());
+            HugePages::new(Box::new(memory), self.what.min_dwell.as_secs_f64())
+        });
+        let control = self.what.control(&tree, self.apply)?.with(huge_pages);
         let folder = Folder::hold(&self.what.state_dir, &tree)?;
         let mut metrics = Metrics::default();
         if let Some(address) = self.metrics {

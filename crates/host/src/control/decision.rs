@@ -4,6 +4,7 @@
 //! only tried does not stay without its policy. A policy that was not obeyed is reset: its
 //! conclusions rest on a mode that never came.
 
+mod huge_pages;
 mod trial;
 
 use vtax_model::policy::Reading;
@@ -14,6 +15,7 @@ use crate::control::drive::Driver;
 use crate::control::gain::gain;
 use crate::control::guard::Limits;
 use crate::control::host::Host;
+use crate::control::huge_pages::HugePages;
 use crate::control::line::{Decision, Line};
 use crate::control::policy_file::Recipe;
 use crate::control::sensors::{Quantity, Sensors, Step};
@@ -50,6 +52,8 @@ pub struct Control<H> {
     rehearsed: bool,
     /// Why an interrupted switch could not be finished.
     stranded: Option<String>,
+    /// The lever that needs no switch, where it is wanted.
+    huge_pages: Option<HugePages>,
     events: Vec<String>,
 }
 
@@ -67,8 +71,16 @@ impl<H: Host> Control<H> {
             driver: None,
             rehearsed: false,
             stranded: None,
+            huge_pages: None,
             events: Vec::new(),
         }
+    }
+
+    /// The same controller, which gives guests huge pages too.
+    #[must_use]
+    pub fn with(mut self, huge_pages: Option<HugePages>) -> Self {
+        self.huge_pages = huge_pages;
+        self
     }
 
     /// Continue from the saved state. An interrupted switch is finished, where switching is
@@ -140,6 +152,7 @@ impl<H: Host> Control<H> {
             line.threshold_vexit = view.threshold_vexit;
             line.threshold_tmiss = view.threshold_tmiss;
         }
+        self.apply_huge_pages(&step, now_s, &mut line);
         self.keep(save);
         line.events.splice(0..0, self.events.drain(..));
         line
@@ -238,8 +251,7 @@ impl<H: Host> Control<H> {
                 .push(format!("somebody else has switched the host to {name}"));
             self.state.guard.changed(now_s);
             self.driver = None;
-            // The guests' counters have restarted too.
-            self.sensors.restart();
+            self.restart();
         }
         self.state.mode = Some(mode);
     }
@@ -348,7 +360,7 @@ impl<H: Host> Control<H> {
 
     /// Switch the host now; the state says so already.
     fn switch(&mut self, to: PagingMode, now_s: f64, line: &mut Line) -> Result<(), Held> {
-        self.sensors.restart();
+        self.restart();
         let done = self.host.switch(to);
         self.state.switching = None;
         match done {

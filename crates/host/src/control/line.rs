@@ -26,6 +26,13 @@ pub struct Line {
     pub gain_percent: Option<f64>,
     /// What that estimate rests on.
     pub gain_source: Option<String>,
+    /// What huge pages save where guests' memory has none, in percent of the guests' cycles; `None`:
+    /// unknown.
+    pub huge_gain_percent: Option<f64>,
+    /// What that estimate rests on.
+    pub huge_gain_source: Option<String>,
+    /// Bytes of guests' memory that this controller made huge; `None`: without `--apply-huge`.
+    pub huge_bytes: Option<u64>,
     /// The mode that the host is, or would be, switched to.
     pub to: Option<PagingMode>,
     /// The switch was made.
@@ -65,6 +72,9 @@ impl Line {
             reason: String::new(),
             gain_percent: None,
             gain_source: None,
+            huge_gain_percent: None,
+            huge_gain_source: None,
+            huge_bytes: None,
             to: None,
             applied: false,
             pause_ms: None,

@@ -17,6 +17,7 @@ mod follow;
 pub mod gain;
 pub mod guard;
 pub mod host;
+pub mod huge_pages;
 pub mod line;
 pub mod metrics;
 pub mod policy_file;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +21,34 @@ pub fn page_bytes() -> u64 {
     found
         .and_then(|bytes| u64::try_from(bytes).ok())
         .unwrap_or(PAGE_BYTES as u64)
+}
+
+/// Have the kernel back memory of another process with huge pages now (madvise(2), `MADV_COLLAPSE`).
+///
+/// `start` is an address in that process. Contents stay as they are. Fails with the errno of the
+/// system call: `EINVAL` where nothing is mapped, where the mapping cannot have huge pages, and before
+/// Linux 6.1.
+pub fn collapse(process: BorrowedFd<'_>, start: u64, bytes: u64) -> Result<(), Errno> {
+    const COLLAPSE: c_int = 25;
+    let narrow = |number: u64| usize::try_from(number).map_err(|_| Errno::EINVAL);
+    let range = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(narrow(start)?),
+        iov_len: narrow(bytes)?,
+    };
+    let (fd, count, flags) = (process.as_raw_fd(), 1_usize, 0_u32);
+    // SAFETY: the kernel reads one range during the call. It moves the other process's pages, and
+    // changes no byte of them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            fd,
+            &raw const range,
+            count,
+            COLLAPSE,
+            flags,
+        )
+    };
+    Errno::result(done).map(drop)
 }
 
 /// Memory shared with the kernel or with another process.

@@ -65,7 +65,9 @@ def command(nested: Nested, number: int) -> list[str]:
     line += ["-bios", host_initramfs.GUEST_FIRMWARE]
     size = f"{nested.memory_bytes >> 20}M"
     line += ["-m", size, "-object"]
-    line += [f"memory-backend-file,id=ram,size={size},mem-path=/dev/shm/guest-{number},share=on"]
+    # Without the alignment none of its pages could become a huge one.
+    memory = f"memory-backend-file,id=ram,size={size},mem-path=/dev/shm/guest-{number}"
+    line += [f"{memory},share=on,align=2M"]
     line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
     line += ["-chardev", f"file,id=console,path={own / 'console'}", "-serial", "chardev:console"]
     line += ["-kernel", str(host_initramfs.GUEST_KERNEL)]
