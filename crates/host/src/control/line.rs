@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use vtax_sys::clock::time_of_day;
 use vtax_sys::kvm::PagingMode;
 
+use crate::control::huge_pages::LEAST_GAIN;
+
 /// The report of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
@@ -118,6 +120,14 @@ impl fmt::Display for Line {
         if let Some(gain) = self.gain_percent {
             write!(formatter, "; the other mode saves at most {gain:.1} %")?;
         }
+        if let (Some(gain), None) = (self.huge_gain_percent, self.huge_bytes)
+            && gain >= LEAST_GAIN
+        {
+            write!(
+                formatter,
+                "; with --apply-huge huge pages may save {gain:.1} %"
+            )?;
+        }
         for event in &self.events {
             write!(formatter, "; {event}")?;
         }
@@ -151,11 +161,13 @@ mod tests {
         line.reason = "naive wants it".into();
         (line.decision, line.to) = (Decision::Switch, Some(PagingMode::Nested));
         line.gain_percent = Some(12.34);
+        line.huge_gain_percent = Some(3.21);
         line.events.push("guest 1-2 came".into());
         assert_eq!(
             line.to_string(),
             "10:01:01Z  shadow  would switch to nested: naive wants it; guests: 2; \
-             41.2k paging exits/s; the other mode saves at most 12.3 %; guest 1-2 came"
+             41.2k paging exits/s; the other mode saves at most 12.3 %; with --apply-huge huge pages \
+             may save 3.2 %; guest 1-2 came"
         );
         let json = serde_json::to_value(&line).unwrap();
         for (name, value) in [("mode", "shadow"), ("decision", "switch"), ("to", "nested")] {

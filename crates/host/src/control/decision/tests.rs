@@ -1,3 +1,4 @@
+mod huge_pages;
 mod restarts;
 mod trials;
 

@@ -54,8 +54,9 @@ struct Process {
 pub struct Machine {
     tree: Tree,
     processes: Vec<Process>,
-    /// What may still become a huge page: the index of the process, and the address.
-    waiting: VecDeque<(usize, u64)>,
+    /// What may still become huge pages: the index of the process, and addresses from the beginning
+    /// of a huge page on.
+    waiting: VecDeque<(usize, Range<u64>)>,
     /// What was given: the process, its start, and addresses.
     given: Vec<(i32, Option<u64>, Range<u64>)>,
 }
@@ -94,14 +95,26 @@ impl Machine {
         });
         let index = self.processes.len() - 1;
         for mapping in mappings {
-            let first = mapping.addresses.start.next_multiple_of(HUGE);
-            let mut at = first;
-            while at.saturating_add(HUGE) <= mapping.addresses.end {
-                self.waiting.push_back((index, at));
-                at += HUGE;
-            }
+            let Range { start, end } = mapping.addresses;
+            self.waiting.push_back((
+                index,
+                start.checked_next_multiple_of(HUGE).unwrap_or(end)..end,
+            ));
         }
         Ok(())
+    }
+
+    /// The next whole huge page that waits.
+    fn next(&mut self) -> Option<(usize, u64)> {
+        loop {
+            let (index, range) = self.waiting.front_mut()?;
+            let (index, start) = (*index, range.start);
+            if range.end.saturating_sub(start) >= HUGE {
+                range.start += HUGE;
+                return Some((index, start));
+            }
+            self.waiting.pop_front();
+        }
     }
 
     fn note(&mut self, index: usize, start: u64) {
@@ -133,7 +146,11 @@ impl GuestMemory for Machine {
     }
 
     fn waiting(&self) -> u64 {
-        self.waiting.len() as u64 * HUGE
+        let sizes = self
+            .waiting
+            .iter()
+            .map(|(_, range)| range.end.saturating_sub(range.start));
+        sizes.map(|bytes| bytes / HUGE * HUGE).sum()
     }
 
     fn is_short(&self) -> bool {
@@ -152,7 +169,7 @@ impl GuestMemory for Machine {
         let end = Instant::now() + time;
         let mut given = Given::default();
         while !self.is_short()
-            && let Some((index, start)) = self.waiting.pop_front()
+            && let Some((index, start)) = self.next()
         {
             let process = &self.processes[index];
             if present(&process.pages, start).is_some_and(|pages| pages >= PRESENT_PAGES) {
@@ -163,6 +180,9 @@ impl GuestMemory for Machine {
                     }
                     // A guest that has ended takes its memory along.
                     Err(Errno::ESRCH) => {}
+                    Err(Errno::EINVAL | Errno::ENOSYS) => {
+                        given.refused = Some("that needs Linux 6.1");
+                    }
                     Err(errno) => given.refused = Some(errno.desc()),
                 }
             }

@@ -16,7 +16,7 @@ use super::gain::Gain;
 pub use memory::Machine;
 
 /// The least gain in percent that is worth copying guests' memory.
-const LEAST_GAIN: f64 = 1.0;
+pub const LEAST_GAIN: f64 = 1.0;
 /// Windows that are compared, before and after.
 const WINDOWS: usize = 3;
 /// The part of a window in which pages are made huge.
@@ -208,4 +208,4 @@ fn mib(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -8,18 +8,19 @@ use super::*;
 const DWELL_S: f64 = 10.0;
 const CHUNK: u64 = 2 << 20;
 
+/// Guests' memory that obeys, and what was asked of it.
 #[derive(Debug, Default)]
-struct Acts {
-    small: u64,
-    huge: u64,
-    waiting: u64,
-    short: bool,
-    looked: u32,
-    refused: Option<&'static str>,
+pub struct Acts {
+    pub small: u64,
+    pub huge: u64,
+    pub waiting: u64,
+    pub short: bool,
+    pub looked: u32,
+    pub refused: Option<&'static str>,
 }
 
 #[derive(Debug)]
-struct Memory(Rc<RefCell<Acts>>);
+pub struct Memory(pub Rc<RefCell<Acts>>);
 
 impl GuestMemory for Memory {
     fn look(&mut self) -> Vec<String> {
