@@ -57,9 +57,11 @@ pub struct Machine {
     /// What may still become huge pages: the index of the process, and addresses from the beginning
     /// of a huge page on.
     waiting: VecDeque<(usize, Range<u64>)>,
-    /// What was given: the process, its start, and addresses.
-    given: Vec<(i32, Option<u64>, Range<u64>)>,
+    given: Vec<Part>,
 }
+
+/// What was given: the process, its start in clock ticks, and addresses.
+type Part = (i32, Option<u64>, Range<u64>);
 
 impl Machine {
     pub fn new(tree: Tree) -> Self {
@@ -109,11 +111,15 @@ impl Machine {
         loop {
             let (index, range) = self.waiting.front_mut()?;
             let (index, start) = (*index, range.start);
-            if range.end.saturating_sub(start) >= HUGE {
-                range.start += HUGE;
+            if range.end.saturating_sub(start) < HUGE {
+                self.waiting.pop_front();
+                continue;
+            }
+            range.start += HUGE;
+            let process = &self.processes[index];
+            if !is_given(&self.given, process.pid, process.start_ticks, start) {
                 return Some((index, start));
             }
-            self.waiting.pop_front();
         }
     }
 
@@ -195,13 +201,14 @@ impl GuestMemory for Machine {
 
     fn take_back(&mut self) -> Result<u64, String> {
         let mut bytes = 0;
-        for (pid, start_ticks, range) in std::mem::take(&mut self.given) {
-            if self.tree.start_ticks(pid) != start_ticks {
-                continue;
+        while let Some((pid, start_ticks, range)) = self.given.last() {
+            if self.tree.start_ticks(*pid) == *start_ticks {
+                let line = format!("{pid},{:#x},{:#x}", range.start, range.end);
+                fs::write(self.tree.path(SPLIT), line)
+                    .map_err(|error| format!("{SPLIT}: {error}; is debugfs mounted?"))?;
+                bytes += range.end - range.start;
             }
-            let line = format!("{pid},{:#x},{:#x}", range.start, range.end);
-            fs::write(self.tree.path(SPLIT), line).map_err(|error| format!("{SPLIT}: {error}"))?;
-            bytes += range.end - range.start;
+            self.given.pop();
         }
         Ok(bytes)
     }
@@ -209,6 +216,16 @@ impl GuestMemory for Machine {
     fn release(&mut self) {
         self.given.clear();
     }
+}
+
+/// Was the page at `start` given to this process before? The kernel would take it again and say that
+/// it is huge.
+fn is_given(given: &[Part], pid: i32, start_ticks: Option<u64>, start: u64) -> bool {
+    let same = |part: &&Part| (part.0, part.1) == (pid, start_ticks);
+    given
+        .iter()
+        .filter(same)
+        .any(|part| part.2.contains(&start))
 }
 
 /// The number of pages that are there, of the huge page at `start`; `None` where nobody says.
@@ -311,6 +328,15 @@ KernelPageSize:        4 kB";
             mapping(0x7fb0_2000_1000, true, 0, 64 << 20),
         ];
         assert_eq!(mappings(SMAPS), expected);
+    }
+
+    #[test]
+    fn what_was_given_is_not_given_again() {
+        let given = [(7, Some(1), HUGE..3 * HUGE)];
+        assert!(is_given(&given, 7, Some(1), 2 * HUGE));
+        assert!(!is_given(&given, 7, Some(1), 3 * HUGE));
+        // Another process has the number now.
+        assert!(!is_given(&given, 7, Some(2), 2 * HUGE));
     }
 
     proptest! {
