@@ -7,6 +7,7 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use vtax_model::model::address::{Gva, PageSize, Reference, TableFormat};
 use vtax_model::model::core::{Core, CoreSetup};
 use vtax_model::model::guest::{Block, Guest, GuestSetup};
+use vtax_model::model::host_pages::HostPages;
 use vtax_model::model::machine::Machine;
 use vtax_model::model::mode::Translating;
 use vtax_model::step::Operation;
@@ -52,7 +53,7 @@ fn core(machine: &Machine, translating: Translating, walks: bool) -> Core {
         machine: machine.clone(),
         guest_tables: TableFormat::Four,
         guest_page: PageSize::K4,
-        host_page: PageSize::K4,
+        host_pages: HostPages::of(PageSize::K4),
         isolation: false,
         memory_bytes: MEMORY,
         shadow: vtax_model::model::shadow::ShadowStyle::KVM,

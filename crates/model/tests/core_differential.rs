@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use vtax_model::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
+use vtax_model::model::address::{Gfn, Gpa, Gva, MAX_LEVELS, PageSize, TableFormat};
 use vtax_model::model::core::{Core, CoreSetup};
 use vtax_model::model::guest::{Guest, GuestSetup};
 use vtax_model::model::guest_event::{Access, GuestEvent, PartialWalk, Translation};
+use vtax_model::model::host_pages::{HostPages, HostRange};
 use vtax_model::model::machine::{
     CacheLevel, Costs, Machine, Replacement, TlbArray, Tlbs, WalkCache, WalkCaches,
 };
@@ -234,16 +235,36 @@ fn machine() -> impl Strategy<Value = Machine> {
         .prop_filter("valid", |m: &Machine| m.check().is_ok())
 }
 
+/// Pages of one size, or of two sizes in chunks of memory.
+fn host_pages() -> impl Strategy<Value = HostPages> {
+    let uniform = select(PageSize::ALL.to_vec()).prop_map(HostPages::of);
+    let sizes = select(vec![
+        (PageSize::K4, PageSize::M2),
+        (PageSize::M2, PageSize::K4),
+    ]);
+    let chunks = proptest::collection::vec(any::<bool>(), 64);
+    let mixed = (sizes, chunks).prop_map(|((usual, size), chunks)| {
+        let bytes = MEMORY / chunks.len() as u64;
+        let chosen = (0..).zip(chunks).filter(|(_, chosen)| *chosen);
+        let ranges = chosen.map(|(at, _)| HostRange {
+            start: Gpa(at * bytes),
+            end: Gpa((at + 1) * bytes),
+            size,
+        });
+        HostPages::with(usual, ranges.collect()).unwrap()
+    });
+    prop_oneof![uniform, mixed]
+}
+
 fn setup() -> impl Strategy<Value = CoreSetup> {
     let guest = select(vec![TableFormat::Two, TableFormat::Four, TableFormat::Five]);
-    let host_page = select(PageSize::ALL.to_vec());
     let flags = (proptest::bool::weighted(0.9), proptest::bool::weighted(0.9));
-    (machine(), guest, host_page, flags, any::<u64>()).prop_map(
-        |(machine, guest_tables, host_page, (caches, walks), seed)| CoreSetup {
+    (machine(), guest, host_pages(), flags, any::<u64>()).prop_map(
+        |(machine, guest_tables, host_pages, (caches, walks), seed)| CoreSetup {
             machine,
             guest_tables,
             guest_page: PageSize::K4,
-            host_page,
+            host_pages,
             isolation: false,
             memory_bytes: MEMORY,
             shadow: vtax_model::model::shadow::ShadowStyle::KVM,

@@ -9,6 +9,7 @@ use vtax_model::error::ModelError;
 use vtax_model::limits::Limits;
 use vtax_model::model::address::{Gfn, Gva, PageSize};
 use vtax_model::model::counters::{Counters, Exit};
+use vtax_model::model::host_pages::HostPages;
 use vtax_model::presets;
 use vtax_model::simulation::{Choice, Setup, simulate};
 use vtax_model::step::{Operation, Step, StepSource, TableEntry};
@@ -75,7 +76,7 @@ fn fetch(page: u64) -> Operation {
 
 fn run(operations: Vec<Operation>) -> [Counters; 2] {
     let setup = Setup {
-        host_page: PageSize::K4,
+        host_pages: HostPages::of(PageSize::K4),
         ..Setup::new(presets::by_name("zen4").unwrap())
     };
     let choices = ["shadow", "nested"].map(|name| {

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use vtax_model::model::address::{PageSize, TableFormat};
+use vtax_model::model::host_pages::HostPages;
 use vtax_model::model::shadow::ShadowStyle;
 use vtax_model::presets;
 use vtax_model::simulation::{Choice, Outcome, Sampling, Setup, simulate_sampled};
@@ -19,7 +20,7 @@ fn outcome(machine: &str, benchmark: &str) -> Outcome {
     let machine = presets::by_name(machine).unwrap();
     let setup = Setup {
         guest_tables: TableFormat::Two,
-        host_page: PageSize::M2,
+        host_pages: HostPages::of(PageSize::M2),
         shadow: ShadowStyle::Palacios,
         memory_bytes: 2 << 30,
         window_instructions: 1_000_000_000,

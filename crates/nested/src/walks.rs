@@ -8,6 +8,7 @@ use vtax_model::model::address::{Gfn, Gva, PAGE_SHIFT, PageSize, TableFormat};
 use vtax_model::model::core::{Core, CoreSetup};
 use vtax_model::model::guest::{Guest, GuestSetup};
 use vtax_model::model::guest_event::{GuestEvent, Translation};
+use vtax_model::model::host_pages::HostPages;
 use vtax_model::model::machine::Machine;
 use vtax_model::model::mode::Translating;
 use vtax_model::model::shadow::ShadowStyle;
@@ -49,7 +50,7 @@ impl Walks {
             machine: machine.clone(),
             guest_tables: TableFormat::Four,
             guest_page: PageSize::K4,
-            host_page: PageSize::K4,
+            host_pages: HostPages::of(PageSize::K4),
             isolation: false,
             memory_bytes,
             shadow: ShadowStyle::KVM,

@@ -6,6 +6,7 @@ pub mod cost_account;
 pub mod counters;
 pub mod guest;
 pub mod guest_event;
+pub mod host_pages;
 pub mod machine;
 pub mod mode;
 pub mod shadow;

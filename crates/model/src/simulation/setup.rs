@@ -4,6 +4,7 @@ use crate::error::ModelError;
 use crate::model::address::{PageSize, TableFormat};
 use crate::model::core::CoreSetup;
 use crate::model::guest::GuestSetup;
+use crate::model::host_pages::HostPages;
 use crate::model::machine::Machine;
 use crate::model::mode::Translating;
 use crate::model::shadow::ShadowStyle;
@@ -20,7 +21,8 @@ pub struct Setup {
     pub guest_tables: TableFormat,
     /// Size of the guest's pages where the workload leaves it open (traces).
     pub guest_page: PageSize,
-    pub host_page: PageSize,
+    /// Sizes of the pages with which the host maps the guest's memory.
+    pub host_pages: HostPages,
     pub memory_bytes: u64,
     /// Page-table isolation in the guest.
     pub isolation: bool,
@@ -98,7 +100,7 @@ impl Setup {
             machine,
             guest_tables: TableFormat::Four,
             guest_page: PageSize::K4,
-            host_page: PageSize::M2,
+            host_pages: HostPages::of(PageSize::M2),
             memory_bytes: 4 << 30,
             isolation: false,
             shadow: ShadowStyle::KVM,
@@ -114,7 +116,13 @@ impl Setup {
     pub fn check(&self) -> Result<(), ModelError> {
         self.machine.check()?;
         self.guest_tables.check(self.guest_page)?;
-        self.machine.host_tables.check(self.host_page)?;
+        let host = self.machine.host_tables;
+        let mut sizes = self.host_pages.sizes();
+        sizes.try_for_each(|size| host.check(size))?;
+        if self.host_pages.end().0 > self.memory_bytes {
+            let reason = "a range ends after the guest's memory";
+            return Err(ModelError::field("host_ranges", reason));
+        }
         if self.window_instructions < SHORTEST_WINDOW {
             let reason = format!("must be at least {SHORTEST_WINDOW} instructions");
             return Err(ModelError::field("window", reason));
@@ -142,7 +150,7 @@ impl Setup {
             machine: self.machine.clone(),
             guest_tables: self.guest_tables,
             guest_page,
-            host_page: self.host_page,
+            host_pages: self.host_pages.clone(),
             isolation: self.isolation,
             memory_bytes: self.memory_bytes,
             shadow: self.shadow,

@@ -6,6 +6,7 @@ use vtax_model::model::core::{Core, CoreSetup};
 use vtax_model::model::counters::{Counters, Exit};
 use vtax_model::model::guest::{Guest, GuestSetup};
 use vtax_model::model::guest_event::GuestEvent;
+use vtax_model::model::host_pages::HostPages;
 use vtax_model::model::machine::Machine;
 use vtax_model::model::mode::Translating;
 use vtax_model::model::shadow::ShadowStyle;
@@ -37,7 +38,7 @@ impl Rig {
             machine: machine.clone(),
             guest_tables: TableFormat::Four,
             guest_page: PageSize::K4,
-            host_page: PageSize::M2,
+            host_pages: HostPages::of(PageSize::M2),
             isolation,
             memory_bytes: MEMORY_BYTES,
             shadow: ShadowStyle::KVM,

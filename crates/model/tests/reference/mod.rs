@@ -24,10 +24,10 @@ pub struct Reference {
     translating: Translating,
     tlb: Tlb,
     page_walk: Vec<(Vec<u8>, Array<Prefix>)>,
-    nested_tlb: Option<Array<u64>>,
+    nested_tlb: Option<Array<(PageSize, u64)>>,
     nested_walk: Vec<(Vec<u8>, Array<Prefix>)>,
     caches: Vec<Lines>,
-    mapped: BTreeSet<u64>,
+    mapped: BTreeSet<(PageSize, u64)>,
     spaces: BTreeMap<Gfn, u64>,
     last_space: u64,
     space: u64,
@@ -70,9 +70,11 @@ impl Reference {
     }
 
     pub fn access(&mut self, address: Gva, found: &Translation, write: bool) {
+        let guest_bytes = 1 << self.setup.guest_tables.span(found.size.level());
+        let data = found.frame.0 * 4096 + address.0 % guest_bytes / 4096 * 4096;
         let size = match self.translating {
             Translating::Native => found.size,
-            _ => found.size.min(self.setup.host_page),
+            _ => found.size.min(self.host_size(data)),
         };
         if let Some(level) = self.tlb.find(address.0, size, self.space, write) {
             if level == 2 {
@@ -83,12 +85,10 @@ impl Reference {
         }
         self.counters.l1_tlb_misses += 1.0;
         self.counters.l2_tlb_misses += 1.0;
-        let guest_bytes = 1 << self.setup.guest_tables.span(found.size.level());
         if self.setup.walks {
             self.guest_walk(address.0, &found.tables[..usize::from(found.depth)]);
             if self.translating == Translating::Nested {
-                let page = found.frame.0 * 4096 + address.0 % guest_bytes / 4096 * 4096;
-                self.host_walk(page);
+                self.host_walk(data);
             }
         }
         self.pieces |= 1 << size.shift() < guest_bytes;
@@ -176,16 +176,24 @@ impl Reference {
         }
     }
 
+    /// The size of the host's page around a guest physical address.
+    fn host_size(&self, address: u64) -> PageSize {
+        let host = &self.setup.host_pages;
+        let mut ranges = host.ranges().iter();
+        let inside = ranges.find(|range| (range.start.0..range.end.0).contains(&address));
+        inside.map_or(host.usual(), |range| range.size)
+    }
+
     /// Translates a guest physical address.
     fn host_walk(&mut self, address: u64) {
-        let (format, size) = (self.setup.machine.host_tables, self.setup.host_page);
+        let (format, size) = (self.setup.machine.host_tables, self.host_size(address));
         let page = address >> size.shift();
         if let Some(tlb) = &mut self.nested_tlb
-            && tlb.find(page, &page, false).is_some()
+            && tlb.find(page, &(size, page), false).is_some()
         {
             return self.walk_cache_hit(true);
         }
-        if self.mapped.insert(page) {
+        if self.mapped.insert((size, page)) {
             self.exit(Exit::NestedFault, self.setup.machine.costs.nested_fault);
         }
         let levels = format.levels();
@@ -204,7 +212,7 @@ impl Reference {
             }
         }
         if let Some(tlb) = &mut self.nested_tlb {
-            tlb.insert(page, page, false);
+            tlb.insert(page, (size, page), false);
         }
     }
 

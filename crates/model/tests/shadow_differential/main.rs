@@ -1,5 +1,7 @@
 //! Compares the shadow tables with a plain reference, on random histories of a guest.
 
+#![allow(clippy::unwrap_used)]
+
 mod agile;
 mod expected;
 mod reference;
@@ -9,11 +11,12 @@ use proptest::prelude::*;
 use agile::AgileReference;
 use expected::{Expected, Outcome};
 use reference::Reference;
-use vtax_model::model::address::{Gva, PageSize, TableFormat};
+use vtax_model::model::address::{Gpa, Gva, PageSize, TableFormat};
 use vtax_model::model::cost_account::CostAccount;
 use vtax_model::model::counters::Counters;
 use vtax_model::model::guest::{Guest, GuestSetup};
 use vtax_model::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_model::model::host_pages::{HostPages, HostRange};
 use vtax_model::model::machine::Costs;
 use vtax_model::model::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_model::step::Operation;
@@ -130,7 +133,7 @@ fn setup(style: ShadowStyle, guest_tables: TableFormat) -> ShadowSetup {
         guest_tables,
         host_tables: TableFormat::Four,
         guest_page: PageSize::K4,
-        host_page: PageSize::K4,
+        host_pages: HostPages::of(PageSize::K4),
         isolation: false,
         agile: false,
         page_limit: MIN_PAGES,
@@ -225,28 +228,32 @@ struct Model {
 impl Model {
     fn new(setup: ShadowSetup) -> Self {
         Self {
-            setup,
             shadow: ShadowTables::new(&setup),
+            setup,
             counters: Counters::default(),
             walks: Vec::new(),
         }
     }
 
     fn check(&self, at: Gva, found: &Translation, write: bool, walk: &ShadowWalk) {
+        let format = self.setup.guest_tables;
         assert!(self.shadow.pages() <= self.setup.page_limit, "page limit");
         assert!(!write || walk.writable, "a write needs a writable entry");
         assert!(
             !walk.writable || (found.writable && found.dirty),
             "too much allowed"
         );
-        assert!(
-            walk.size <= found.size.min(self.setup.host_page),
-            "too large"
-        );
+        let inside = at.0 % (1 << format.span(found.size.level()));
+        let host = self.setup.host_pages.at(Gpa(found.frame.0 * 4096 + inside));
+        let size = match self.setup.style {
+            ShadowStyle::Kvm { .. } => found.size.min(host),
+            ShadowStyle::Palacios => PageSize::K4,
+        };
+        let turned = walk.nested_from < walk.depth;
+        assert!(turned || walk.size == size, "the size of the entry");
         assert!(walk.nested_from <= walk.depth && walk.failed_depth <= walk.depth);
         assert!(self.setup.agile || walk.nested_from == walk.depth);
         let reads = &walk.entries[..usize::from(walk.nested_from)];
-        let format = self.setup.guest_tables;
         for (step, entry) in (0..).zip(reads) {
             let level = format.levels() - step;
             let offset = if self.setup.has_guest_layout() {
@@ -387,7 +394,8 @@ proptest! {
         pcid in any::<bool>(),
     ) {
         let setup = setup(style, TableFormat::Four);
-        let mut both = Both::new(setup, Reference::new(style, setup.page_limit));
+        let limit = setup.page_limit;
+        let mut both = Both::new(setup, Reference::new(style, limit));
         run(&actions, guest(TableFormat::Four, isolation, pcid), PageSize::K4, &mut both);
     }
 
@@ -399,11 +407,12 @@ proptest! {
     ) {
         let style = ShadowStyle::Kvm { unsync: true, prefetch, flood: 3 };
         let setup = ShadowSetup { agile: true, ..setup(style, TableFormat::Four) };
+        let limit = setup.page_limit;
         let actions: Vec<Action> = actions
             .into_iter()
             .filter(|action| !matches!(action, Action::Clear))
             .collect();
-        let mut both = Both::new(setup, AgileReference::new(prefetch, setup.page_limit));
+        let mut both = Both::new(setup, AgileReference::new(prefetch, limit));
         run(&actions, guest(TableFormat::Four, isolation, false), PageSize::K4, &mut both);
     }
 
@@ -411,18 +420,34 @@ proptest! {
     fn every_shape_translates_right_and_the_same_way_twice(
         (format, page, actions) in shapes(),
         style in styles(),
-        host_page in prop_oneof![Just(PageSize::K4), Just(PageSize::M2)],
+        host_pages in host_pages(),
         agile in any::<bool>(),
         isolation in any::<bool>(),
     ) {
-        let setup = ShadowSetup { host_page, agile, isolation, ..setup(style, format) };
+        let setup = ShadowSetup { host_pages, agile, isolation, ..setup(style, format) };
         let play = || {
-            let mut model = Model::new(setup);
+            let mut model = Model::new(setup.clone());
             run(&actions, guest(format, isolation, false), page, &mut model);
             (model.counters, model.walks)
         };
         prop_assert_eq!(play(), play());
     }
+}
+
+/// Pages of one size, or of 2 MiB in every second piece of memory.
+fn host_pages() -> impl Strategy<Value = HostPages> {
+    let pieces = (0..(1_u64 << 30) >> 21).step_by(2);
+    let ranges = pieces.map(|piece| HostRange {
+        start: Gpa(piece << 21),
+        end: Gpa((piece + 1) << 21),
+        size: PageSize::M2,
+    });
+    let mixed = HostPages::with(PageSize::K4, ranges.collect()).unwrap();
+    prop_oneof![
+        Just(HostPages::of(PageSize::K4)),
+        Just(HostPages::of(PageSize::M2)),
+        Just(mixed)
+    ]
 }
 
 fn shapes() -> impl Strategy<Value = (TableFormat, PageSize, Vec<Action>)> {

@@ -38,7 +38,7 @@ impl Core {
         let mut missed = std::mem::take(&mut self.missed);
         for (access, at) in block.iter().zip(0..) {
             let found = &access.found;
-            let size = self.entry_sizes[found.size as usize];
+            let size = self.entry_size(access.address, found);
             match self.tlb.look_up(access.address, size, space, access.write) {
                 Found::First => continue,
                 Found::Second => {

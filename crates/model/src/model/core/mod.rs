@@ -30,6 +30,7 @@ use crate::model::cost_account::CostAccount;
 use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{GuestTables, MAX_MEMORY_BYTES};
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use crate::model::host_pages::HostPages;
 use crate::model::machine::{Machine, WalkCaches as WalkDescription};
 use crate::model::mode::Translating;
 use crate::model::shadow::{ShadowSetup, ShadowStyle};
@@ -49,8 +50,8 @@ pub struct CoreSetup {
     pub guest_tables: TableFormat,
     /// The guest's usual page size.
     pub guest_page: PageSize,
-    /// The page size with which the host maps the guest's memory.
-    pub host_page: PageSize,
+    /// The page sizes with which the host maps the guest's memory.
+    pub host_pages: HostPages,
     /// Does the guest isolate its kernel's page tables?
     pub isolation: bool,
     /// The guest's memory in bytes; at most [`MAX_MEMORY_BYTES`].
@@ -71,9 +72,11 @@ pub struct Core {
     translating: Translating,
     guest: Radix,
     guest_spans: [u32; 3],
-    host_page: PageSize,
-    /// The size of a TLB entry for each page size of the guest, in the current mode.
+    /// The size of a TLB entry for each page size of the guest, in the current mode and where the
+    /// host has pages of one size.
     entry_sizes: [PageSize; 3],
+    /// Does the size of a TLB entry depend on where in memory the page is?
+    mixed: bool,
     walks: bool,
     tlb: Tlb,
     spaces: Spaces,
@@ -127,8 +130,8 @@ impl Core {
             translating,
             guest: Radix::new(setup.guest_tables),
             guest_spans: PageSize::ALL.map(|size| setup.guest_tables.span(size.level())),
-            host_page: setup.host_page,
             entry_sizes: PageSize::ALL,
+            mixed: false,
             walks: setup.walks,
             tlb: Tlb::new(&machine.tlb, setup.seed),
             spaces: Spaces::default(),
@@ -138,7 +141,7 @@ impl Core {
             host: Host::new(
                 walk,
                 machine.host_tables,
-                setup.host_page,
+                setup.host_pages.clone(),
                 setup.memory_bytes,
             ),
             shadow_setup,
@@ -159,14 +162,22 @@ impl Core {
         self.translating = translating;
         self.past_work = self.work();
         let shadowing = matches!(translating, Translating::Shadow | Translating::Agile);
-        self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup, translating));
+        self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup.clone(), translating));
         let format = if shadowing {
             walked_format(&self.shadow_setup)
         } else {
             self.shadow_setup.guest_tables
         };
         self.page_walk.set_format(format);
-        self.entry_sizes = PageSize::ALL.map(|size| self.entry_size(size));
+        let fixed = match (translating, self.shadow_setup.style) {
+            (Translating::Native, _) => Some(PageSize::ALL),
+            (_, ShadowStyle::Palacios) if shadowing => Some([PageSize::K4; 3]),
+            _ => None,
+        };
+        let host = &self.host.pages;
+        self.mixed = fixed.is_none() && !host.is_uniform();
+        let usual = PageSize::ALL.map(|guest| guest.min(host.usual()));
+        self.entry_sizes = fixed.unwrap_or(usual);
     }
 
     /// The guest references `address`, which its tables translate as `found`.
@@ -179,7 +190,7 @@ impl Core {
     /// [`Self::access`] without the data caches, which are served later.
     #[inline]
     fn reach(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
-        let size = self.entry_sizes[found.size as usize];
+        let size = self.entry_size(address, found);
         let space = self.spaces.current();
         match self.tlb.look_up(address, size, space, write) {
             Found::First => return,
@@ -363,14 +374,14 @@ impl Core {
             .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
     }
 
-    /// The size of a TLB entry for a page that the guest maps with `guest`.
+    /// The size of the TLB entry for `address`.
     #[inline]
-    fn entry_size(&self, guest: PageSize) -> PageSize {
-        match (&self.shadow, self.translating) {
-            (_, Translating::Native) => guest,
-            (Some(shadow), _) => shadow.entry_size(guest),
-            (None, _) => guest.min(self.host_page),
+    fn entry_size(&self, address: Gva, found: &Translation) -> PageSize {
+        if self.mixed {
+            let host = self.host.pages.at(self.data_address(address, found));
+            return found.size.min(host);
         }
+        self.entry_sizes[found.size as usize]
     }
 
     /// Leaves the guest once; without tags this empties the TLBs.
@@ -417,7 +428,10 @@ fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> 
     setup.machine.check()?;
     setup.guest_tables.check(setup.guest_page)?;
     let host = setup.machine.host_tables;
-    host.check(setup.host_page)?;
+    setup
+        .host_pages
+        .sizes()
+        .try_for_each(|size| host.check(size))?;
     if host == TableFormat::Two && translating != Translating::Native {
         let reason = "a host that runs guests has four or five levels";
         return Err(ModelError::field("host_tables", reason));
@@ -435,7 +449,7 @@ fn shadow_setup(setup: &CoreSetup) -> ShadowSetup {
         guest_tables: setup.guest_tables,
         host_tables: setup.machine.host_tables,
         guest_page: setup.guest_page,
-        host_page: setup.host_page,
+        host_pages: setup.host_pages.clone(),
         isolation: setup.isolation,
         agile: false,
         page_limit: ShadowSetup::page_limit_of(setup.memory_bytes),

@@ -12,6 +12,7 @@ use super::tag::Key;
 use super::walk_cache::{self, WalkCaches};
 use crate::model::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
 use crate::model::counters::Exit;
+use crate::model::host_pages::HostPages;
 use crate::model::machine::WalkCaches as Description;
 
 /// Host address of the host's level-1 entries; 4 TiB of guest memory need 8 GiB of them.
@@ -25,26 +26,33 @@ const UPPER_LEVELS: u64 = 1 << 33;
 /// The host's side of nested paging. It survives a change of the mode.
 pub struct Host {
     levels: u8,
-    leaf: u8,
-    page_shift: u32,
+    pub(super) pages: HostPages,
     tlb: Option<Array>,
     walk: WalkCaches,
-    /// One bit for each host page of guest memory: is it mapped?
+    /// One bit for each piece of guest memory that has the smallest size of the host's pages: is it
+    /// the first of a mapped page?
     mapped: Vec<u64>,
+    /// Base-2 logarithm of that size in bytes.
+    piece_shift: u32,
 }
 
 impl Host {
     /// A host that has mapped nothing yet.
-    pub fn new(description: &Description, tables: TableFormat, page: PageSize, bytes: u64) -> Self {
-        let page_shift = tables.span(page.level());
-        let words = (bytes >> page_shift) / 64 + 1;
+    pub fn new(
+        description: &Description,
+        tables: TableFormat,
+        pages: HostPages,
+        bytes: u64,
+    ) -> Self {
+        let smallest = pages.sizes().min().unwrap_or_default();
+        let words = (bytes >> smallest.shift()) / 64 + 1;
         Self {
             levels: tables.levels(),
-            leaf: page.level(),
-            page_shift,
+            pages,
             tlb: description.nested_tlb.as_ref().map(walk_cache::array),
             walk: WalkCaches::new(&description.nested_walk, tables),
             mapped: vec![0; usize::try_from(words).unwrap_or(0)],
+            piece_shift: smallest.shift(),
         }
     }
 
@@ -56,34 +64,40 @@ impl Host {
         self.walk.clear();
     }
 
-    /// The key of the host page around `address` in the nested TLB.
+    /// The word and the bit in `mapped` for the page around `address`.
     #[inline]
-    fn key(&self, address: Gpa) -> Key {
-        Key::new(address.0 >> self.page_shift, 0, 0)
+    fn place(&self, address: Gpa) -> (Option<usize>, u64) {
+        let shift = self.pages.at(address).shift();
+        let piece = (address.0 >> shift << shift) >> self.piece_shift;
+        (usize::try_from(piece / 64).ok(), 1 << (piece % 64))
     }
 
     /// Is the page around `address` mapped, or can none be?
     #[inline]
     pub fn has(&self, address: Gpa) -> bool {
-        let page = address.0 >> self.page_shift;
-        let word = usize::try_from(page / 64).ok();
+        let (word, bit) = self.place(address);
         let word = word.and_then(|word| self.mapped.get(word));
-        word.is_none_or(|word| word >> (page % 64) & 1 == 1)
+        word.is_none_or(|word| word & bit != 0)
     }
 
     /// Maps the page around `address`; returns whether it was unmapped before. There is nothing
     /// outside the guest's memory.
     #[inline]
     pub fn map(&mut self, address: Gpa) -> bool {
-        let page = address.0 >> self.page_shift;
-        let word = usize::try_from(page / 64).ok();
+        let (word, bit) = self.place(address);
         let Some(word) = word.and_then(|word| self.mapped.get_mut(word)) else {
             return false;
         };
         let before = *word;
-        *word |= 1 << (page % 64);
+        *word |= bit;
         before != *word
     }
+}
+
+/// The key of the host page of this size around `address` in the nested TLB.
+#[inline]
+const fn key(address: Gpa, size: PageSize) -> Key {
+    Key::new(address.0 >> size.shift(), size as u8, 0)
 }
 
 /// Where the host's entry of `level` for a guest physical address lies: the entries of one level
@@ -155,7 +169,8 @@ impl Core {
     /// continues where it was: the references that a real walker repeats are not counted.
     #[inline]
     pub(super) fn translate(&mut self, address: Gpa) {
-        let key = self.host.key(address);
+        let size = self.host.pages.at(address);
+        let (key, leaf) = (key(address, size), size.level());
         if let Some(tlb) = &mut self.host.tlb
             && tlb.look_up(key, false).is_some()
         {
@@ -167,13 +182,13 @@ impl Core {
         }
         let host = &mut self.host;
         let mut level = host.levels;
-        if let Some(held) = host.walk.deepest(address.0, host.leaf, host.levels, 0) {
+        if let Some(held) = host.walk.deepest(address.0, leaf, host.levels, 0) {
             self.tally.walk_cache_hits += 1;
             level = held - 1;
         }
-        while level >= host.leaf {
+        while level >= leaf {
             self.data.read(host_entry_address(address, level));
-            if level > host.leaf {
+            if level > leaf {
                 host.walk.insert(address.0, level, 0);
             }
             level -= 1;

@@ -1,12 +1,12 @@
 //! Walks of shadow tables, and of agile paging's mixture of shadow and nested tables.
 
 use super::Core;
-use crate::model::address::{Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
+use crate::model::address::{Gva, Hpa, MAX_LEVELS, TableFormat};
 use crate::model::cost_account::CostAccount;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::model::mode::Translating;
-use crate::model::shadow::{Flush, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
+use crate::model::shadow::{Flush, ShadowSetup, ShadowTables, ShadowWalk};
 
 /// Retired instructions between two scans of agile paging for quiet tables. The paper leaves the
 /// length open ("an interval"); this is an assumption, short enough for a sampled phase.
@@ -26,18 +26,9 @@ impl Shadow {
             ..setup
         };
         Self {
-            setup,
             tables: ShadowTables::new(&setup),
+            setup,
             next_interval: AGILE_INTERVAL,
-        }
-    }
-
-    /// The size of a TLB entry for a page that the guest maps with `guest`.
-    #[inline]
-    pub fn entry_size(&self, guest: PageSize) -> PageSize {
-        match self.setup.style {
-            ShadowStyle::Kvm { .. } => guest.min(self.setup.host_page),
-            ShadowStyle::Palacios => PageSize::K4,
         }
     }
 }

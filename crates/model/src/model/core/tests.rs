@@ -62,7 +62,7 @@ fn setup(guest: TableFormat, host: TableFormat, pages: [PageSize; 2]) -> CoreSet
         machine,
         guest_tables: guest,
         guest_page: pages[0],
-        host_page: pages[1],
+        host_pages: HostPages::of(pages[1]),
         isolation: false,
         shadow: ShadowStyle::KVM,
         memory_bytes: 1 << 32,

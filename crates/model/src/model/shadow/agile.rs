@@ -60,6 +60,7 @@ impl ShadowTables {
     /// The walk that turns nested after `read` shadow entries.
     pub(super) fn nested_walk(
         &self,
+        address: Gva,
         entries: [Hpa; MAX_LEVELS],
         read: u8,
         found: &Translation,
@@ -68,7 +69,7 @@ impl ShadowTables {
             entries,
             depth: found.depth,
             failed_depth: 0,
-            size: found.size.min(self.setup.host_page),
+            size: self.largest_entry(address, found),
             writable: found.writable && found.dirty,
             nested_from: read,
             flushed: false,

@@ -32,7 +32,7 @@ impl ShadowTables {
         self.charge_scans(account);
         if self.is_nested(found.tables[0]) {
             self.roots.leave();
-            return self.nested_walk(failure.entries, 0, found);
+            return self.nested_walk(address, failure.entries, 0, found);
         }
         let by_hardware = failure.clean && self.agile.is_some();
         let flushed = self.make_room(account) > 0;
@@ -107,7 +107,7 @@ impl ShadowTables {
     ) -> Path {
         let mut page = self.root_page(found.tables[0], tables, account);
         self.note_use(page);
-        for level in (self.leaf_level(found.size) + 1..=self.geometry.levels()).rev() {
+        for level in (self.leaf_level(address, found) + 1..=self.geometry.levels()).rev() {
             let slot = Pages::slot(page, Geometry::index(address.0, level));
             let key = self.key_below(level, address, found);
             if key.is_table() && self.is_nested(key.frame) {
@@ -147,12 +147,18 @@ impl ShadowTables {
         }
     }
 
-    /// The level of the shadow entry for a guest page of `size`.
-    fn leaf_level(&self, size: PageSize) -> u8 {
+    /// The level of the shadow entry for `address`.
+    fn leaf_level(&self, address: Gva, found: &Translation) -> u8 {
         match self.setup.style {
-            ShadowStyle::Kvm { .. } => size.min(self.setup.host_page).level(),
+            ShadowStyle::Kvm { .. } => self.largest_entry(address, found).level(),
             ShadowStyle::Palacios => 1,
         }
+    }
+
+    /// The largest page that both the guest and the host have around `address`.
+    pub(super) fn largest_entry(&self, address: Gva, found: &Translation) -> PageSize {
+        let frame = self.geometry.frame(found, address.0, 1);
+        found.size.min(self.setup.host_pages.at(frame.address()))
     }
 
     /// Writes the leaf entry; returns whether it refills what a switch threw away.
@@ -215,7 +221,7 @@ impl ShadowTables {
             Walk::Failed(failure) => ShadowWalk {
                 nested_from: failure.read,
                 depth: failure.read,
-                ..self.nested_walk(failure.entries, failure.read, found)
+                ..self.nested_walk(address, failure.entries, failure.read, found)
             },
         }
     }

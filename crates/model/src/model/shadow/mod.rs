@@ -39,6 +39,7 @@ use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use crate::model::host_pages::HostPages;
 
 use agile::Agile;
 use geometry::Geometry;
@@ -94,7 +95,7 @@ impl ShadowStyle {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShadowSetup {
     /// Whose rules apply.
     pub style: ShadowStyle,
@@ -105,8 +106,8 @@ pub struct ShadowSetup {
     pub host_tables: TableFormat,
     /// The size that the guest mostly maps. Not used: each translation brings its own size.
     pub guest_page: PageSize,
-    /// The size in which the host backs guest memory: no shadow entry is larger.
-    pub host_page: PageSize,
+    /// The sizes in which the host backs guest memory: no shadow entry is larger.
+    pub host_pages: HostPages,
     /// Page-table isolation. Not used: the guest's CR3 loads show it.
     pub isolation: bool,
     pub agile: bool,
@@ -179,15 +180,15 @@ impl ShadowTables {
     pub fn new(setup: &ShadowSetup) -> Self {
         let setup = ShadowSetup {
             page_limit: setup.page_limit.max(MIN_PAGES),
-            ..*setup
+            ..setup.clone()
         };
         Self {
-            setup,
             geometry: Geometry::new(setup.guest_tables),
             pages: Pages::new(),
             roots: Roots::default(),
             refills: Refills::default(),
             agile: setup.agile.then(Agile::default),
+            setup,
             past_work: 0,
         }
     }
@@ -328,7 +329,7 @@ impl ShadowTables {
                 continue;
             }
             if entry.is_nested() {
-                return Walk::Done(self.nested_walk(entries, read, found));
+                return Walk::Done(self.nested_walk(address, entries, read, found));
             }
             let stale = !entry.is_present()
                 || level > found.size.level()

@@ -5,13 +5,15 @@ use crate::model::guest_event::GuestEvent;
 use crate::model::shadow::{Flush, ShadowSetup};
 use crate::step::Operation;
 
-const AGILE: ShadowSetup = ShadowSetup {
-    agile: true,
-    ..SETUP
-};
+fn agile() -> ShadowSetup {
+    ShadowSetup {
+        agile: true,
+        ..SETUP
+    }
+}
 
 fn rig() -> Rig {
-    let mut rig = Rig::new(AGILE, 64 << 12);
+    let mut rig = Rig::new(agile(), 64 << 12);
     rig.page(0, true);
     rig
 }
@@ -116,7 +118,7 @@ fn tables_that_another_root_uses_stay_in_shadow_mode() {
 
 #[test]
 fn known_roots_and_dirty_bits_take_no_exit() {
-    let mut rig = Rig::new(AGILE, 64 << 12);
+    let mut rig = Rig::new(agile(), 64 << 12);
     assert!(!rig.page(0, false).writable);
     rig.apply(Operation::Spawn { process: 1 });
     rig.apply(Operation::Switch { process: 1 });

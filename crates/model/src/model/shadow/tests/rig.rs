@@ -5,6 +5,7 @@ use crate::model::cost_account::CostAccount;
 use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{Guest, GuestSetup};
 use crate::model::guest_event::GuestEvent;
+use crate::model::host_pages::HostPages;
 use crate::model::machine::Costs;
 use crate::model::shadow::{Flush, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use crate::step::Operation;
@@ -48,7 +49,7 @@ pub const SETUP: ShadowSetup = ShadowSetup {
     guest_tables: TableFormat::Four,
     host_tables: TableFormat::Four,
     guest_page: PageSize::K4,
-    host_page: PageSize::K4,
+    host_pages: HostPages::of(PageSize::K4),
     isolation: false,
     agile: false,
     page_limit: 1 << 20,

@@ -1,18 +1,21 @@
 use super::rig::{COSTS, Rig, SETUP, START};
-use crate::model::address::{Gfn, Gva, PageSize, TableFormat};
+use crate::model::address::{Gfn, Gpa, Gva, PageSize, TableFormat};
 use crate::model::cost_account::CostAccount;
 use crate::model::guest_event::{GuestEvent, Translation};
+use crate::model::host_pages::{HostPages, HostRange};
 use crate::model::shadow::{Flush, ShadowSetup, ShadowStyle};
 use crate::step::Operation;
 
-const PALACIOS: ShadowSetup = ShadowSetup {
-    style: ShadowStyle::Palacios,
-    ..SETUP
-};
+fn palacios() -> ShadowSetup {
+    ShadowSetup {
+        style: ShadowStyle::Palacios,
+        ..SETUP
+    }
+}
 
 #[test]
 fn palacios_protects_leaf_tables_too() {
-    let mut rig = Rig::new(PALACIOS, 0x10_000);
+    let mut rig = Rig::new(palacios(), 0x10_000);
     rig.page(0, true);
     assert_eq!(rig.exits(), [("shadow_fill", 1), ("guest_fault", 1)]);
     for page in 1..4 {
@@ -30,7 +33,7 @@ fn palacios_protects_leaf_tables_too() {
 
 #[test]
 fn palacios_finds_every_root_again() {
-    let mut rig = Rig::new(PALACIOS, 0x10_000);
+    let mut rig = Rig::new(palacios(), 0x10_000);
     rig.page(0, true);
     for process in 1..=9 {
         rig.apply(Operation::Spawn { process });
@@ -75,16 +78,16 @@ fn a_32_bit_guest_has_two_pages_per_table_under_a_pae_root() {
 fn a_large_entry_needs_a_large_page_on_both_sides_and_the_style() {
     let large = ShadowSetup {
         guest_page: PageSize::M2,
-        host_page: PageSize::M2,
+        host_pages: HostPages::of(PageSize::M2),
         ..SETUP
     };
     let small_host = ShadowSetup {
-        host_page: PageSize::K4,
-        ..large
+        host_pages: HostPages::of(PageSize::K4),
+        ..large.clone()
     };
     let palacios = ShadowSetup {
         style: ShadowStyle::Palacios,
-        ..large
+        ..large.clone()
     };
     for (setup, size, depth) in [
         (large, PageSize::M2, 3),
@@ -100,6 +103,51 @@ fn a_large_entry_needs_a_large_page_on_both_sides_and_the_style() {
         let fills = usize::from(size == PageSize::K4);
         assert_eq!(rig.exits().len(), fills);
     }
+}
+
+#[test]
+fn a_1_gib_page_is_split_as_its_host_is() {
+    let setup = ShadowSetup {
+        guest_page: PageSize::G1,
+        ..SETUP
+    };
+    let mut whole = Rig::new(setup.clone(), 1 << 30);
+    assert_eq!(whole.page(0, true).size, PageSize::K4);
+    let start = whole
+        .guest
+        .translate(Gva(START), true)
+        .unwrap()
+        .frame
+        .address();
+    let huge = HostRange {
+        start,
+        end: Gpa(start.0 + (1 << 29)),
+        size: PageSize::M2,
+    };
+    let host_pages = HostPages::with(PageSize::K4, vec![huge]).unwrap();
+    let mut rig = Rig::new(
+        ShadowSetup {
+            host_pages,
+            ..setup
+        },
+        1 << 30,
+    );
+    let half = (1 << 29) >> 12;
+    for (page, size, depth) in [
+        (0, PageSize::M2, 3),
+        (half, PageSize::K4, 4),
+        (half - 1, PageSize::M2, 3),
+    ] {
+        let walk = rig.page(page, true);
+        assert_eq!((walk.size, walk.depth), (size, depth), "page {page}");
+    }
+    rig.exits();
+    assert_eq!(
+        rig.page(100, true).failed_depth,
+        0,
+        "the 2 MiB entry maps it"
+    );
+    assert_eq!(rig.page(half + 100, true).failed_depth, 4);
 }
 
 #[test]
@@ -126,7 +174,7 @@ fn a_4_mib_page_takes_two_entries() {
     let setup = ShadowSetup {
         guest_tables: TableFormat::Two,
         guest_page: PageSize::M2,
-        host_page: PageSize::M2,
+        host_pages: HostPages::of(PageSize::M2),
         ..SETUP
     };
     let mut rig = Rig::new(setup, 4 << 20);
@@ -152,7 +200,7 @@ fn nonsense_is_no_panic() {
     let two = TableFormat::Two;
     for setup in [
         SETUP,
-        PALACIOS,
+        palacios(),
         ShadowSetup {
             agile: true,
             ..SETUP
@@ -163,7 +211,7 @@ fn nonsense_is_no_panic() {
         },
         ShadowSetup {
             guest_tables: two,
-            ..PALACIOS
+            ..palacios()
         },
     ] {
         feed_nonsense(Rig::new(setup, 0x10_000));
