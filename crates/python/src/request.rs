@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use vtax_model::error::ModelError;
-use vtax_model::model::address::{PageSize, TableFormat};
+use vtax_model::model::address::{Gpa, PageSize, TableFormat};
+use vtax_model::model::host_pages::{HostPages, HostRange};
 use vtax_model::model::machine::Machine;
 use vtax_model::model::shadow::ShadowStyle;
 use vtax_model::simulation::Setup;
@@ -17,6 +18,8 @@ pub(crate) struct Settings {
     /// The guest's page size; `None`: the workload's own.
     guest_page: Option<String>,
     host_page: String,
+    /// First byte, first byte after the range, and size of the host's pages there.
+    host_ranges: Option<Vec<(u64, u64, String)>>,
     memory_bytes: u64,
     isolation: bool,
     shadow_style: String,
@@ -55,7 +58,7 @@ impl Settings {
         let setup = Setup {
             guest_tables: tables("tables.guest", self.guest_levels)?,
             guest_page,
-            host_page: page("pages.host", &self.host_page)?,
+            host_pages: self.host_pages()?,
             memory_bytes: self.memory_bytes,
             isolation: self.isolation,
             shadow: style(&self.shadow_style)?,
@@ -66,6 +69,19 @@ impl Settings {
         };
         setup.check()?;
         Ok(setup)
+    }
+
+    fn host_pages(&self) -> Result<HostPages, ModelError> {
+        let usual = page("pages.host", &self.host_page)?;
+        let mut ranges = Vec::new();
+        for (start, end, size) in self.host_ranges.iter().flatten() {
+            ranges.push(HostRange {
+                start: Gpa(*start),
+                end: Gpa(*end),
+                size: page("host_ranges", size)?,
+            });
+        }
+        HostPages::with(usual, ranges)
     }
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
@@ -20,6 +21,7 @@ from vtax.core.specs import unknown
 from vtax.core.units import parse_size
 from vtax.paging.arguments import count
 
+_RANGE = re.compile(r"([^-=]+)-([^-=]+)=(\w+)")
 _LARGEST = (1 << 63) - 1
 _WORDS = {str: "text", bool: "a boolean", int: "a number", float: "a number"}
 
@@ -44,6 +46,18 @@ def _amount(label: str, value: float | str) -> float:
 
 def _bytes(label: str, value: int | str) -> int:
     return parse_size(value) if isinstance(value, str) else _whole()(label, value)
+
+
+def _ranges(label: str, text: str) -> list[tuple[int, int, str]]:
+    """The ranges of ``0-64M=2M,1G-1.5G=2M``: first byte, first byte after it, size of pages."""
+    found = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise MisuseError(f"{label}: '{part}' is not a range", "write for example 0-64M=2M")
+        start = 0 if match[1] == "0" else parse_size(match[1])
+        found.append((start, parse_size(match[2]), match[3]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,11 @@ class Settings(TypedDict, total=False):
         str | None, Setting(None, "Size of the guest's pages. Default: the workload's.", pair=PAGES)
     ]
     host_page: Annotated[str, Setting("2M", "Size of the host's pages.", pair=PAGES)]
+    host_ranges: Annotated[
+        str | None,
+        Setting(None, "Ranges of the guest's memory where the host's pages have another size, e.g. "
+                "0-64M=2M.", "START-END=SIZE,...", check=_ranges),
+    ]  # fmt: skip
     guest_levels: Annotated[
         int, Setting(4, "Levels of the guest's page tables.", check=_whole(255), pair=TABLES)
     ]
