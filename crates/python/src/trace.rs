@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use vtax_model::error::ModelError;
 use vtax_model::traces::{self, TraceError};
+use vtax_model::workload;
 
 use crate::error::raise;
 
@@ -84,6 +85,12 @@ impl Trace {
     #[expect(clippy::unused_self)] // the same attribute as a synthetic workload's
     fn instructions(&self) -> Option<f64> {
         None
+    }
+
+    /// References to each region of 4 MiB of user addresses, most referenced first.
+    fn locality(&self, py: Python<'_>, references: u64) -> PyResult<Vec<u64>> {
+        py.detach(|| workload::locality_of_trace(&mut self.source()?, references))
+            .map_err(raise)
     }
 
     /// The names of the phases: phases of a trace have only numbers.

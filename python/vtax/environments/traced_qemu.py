@@ -84,7 +84,8 @@ class Recording:
 
 def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Guest:
     """The guest in this QEMU, with the plugin recording; None: without the plugin."""
-    emulator = replace(qemu.boxed(), parameters=PARAMETERS)
+    parameters = (*PARAMETERS, *guest.emulator.parameters)
+    emulator = replace(qemu.boxed(), parameters=parameters)
     if recording is not None:
         plugin, out, summary = (_INSIDE / name for name in (PLUGIN, "trace", "summary"))
         words = [f"file={plugin}", f"out={out}", f"summary={summary}"]

@@ -55,14 +55,18 @@ def workload_description(name: str) -> dict[str, Any]:
 def locality(workload: str | Path | Description, references: int, seed: int = 1) -> list[int]:
     """References to each touched region of 4 MiB, most referenced first; `references` in all.
 
-    Raises MisuseError when `workload` is no workload, or a trace.
+    A trace is followed from its beginning: user addresses only, the regions of each process for
+    themselves, and at its end there may be fewer references. Raises MisuseError when `workload` is
+    no workload, VtaxError for a damaged trace.
     """
     found = find_workload(workload)
     extension = native.load()
-    if not isinstance(found, extension.Workload):
-        raise MisuseError(f"{workload} is a trace", "name a synthetic workload")
+    counts: list[int]
     with native.translated():
-        counts: list[int] = extension.locality(found, references, seed)
+        if isinstance(found, extension.Trace):
+            counts = found.locality(references)
+        else:
+            counts = extension.locality(found, references, seed)
     return counts
 
 

@@ -19,6 +19,7 @@ Examples:
   vtax study dav2m
   vtax study dav2m --quick --out /tmp/dav2m
   vtax study dav2m --figure 10 --json
+  vtax study dav2m --traced
   vtax study vrtprof --quick
   vtax study dav2m --validate --only perl --only gcc
 """
@@ -45,6 +46,7 @@ class Study(Protocol):
         only: Sequence[str],
         seed: int,
         validate: bool,
+        traced: bool,
         as_json: bool,
         quiet: bool,
     ) -> None:
@@ -129,6 +131,10 @@ def study(
         bool,
         typer.Option("--validate", help="Hold its model against what is real instead (dav2m)."),
     ] = False,
+    traced: Annotated[
+        bool,
+        typer.Option("--traced", help="Judge its claims on traced programs too (dav2m)."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -144,6 +150,7 @@ def study(
         only=only or (),
         seed=seed,
         validate=validate,
+        traced=traced,
         as_json=as_json,
         quiet=quiet,
     )

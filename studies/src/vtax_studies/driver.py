@@ -33,6 +33,8 @@ def conduct(
         )
     if options.only and not study.selects:
         raise MisuseError(f"study '{study.name}' is measured whole", "leave --only out")
+    if options.traced and not study.traces:
+        raise MisuseError(f"study '{study.name}' traces no programs", "leave --traced out")
     with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
         outcome = measured(study, options, shown.reach)
     write(study, outcome, folder)
@@ -62,7 +64,9 @@ def made(
     if not study.modelled:
         setup.append(("Random seed", str(options.seed)))
     return Outcome(
-        claims=judge(parts.rules, data, only, data.without_emulation()),
+        claims=judge(
+            parts.rules, data, only, data.without_emulation(), data.second(), parts.differs
+        ),
         figures=possible(makers, data),
         tables=possible(parts.tables, data),
         frames=data.frames(),

@@ -14,7 +14,7 @@ from vtax.core.formats.study import ClaimRecord, FigureRecord, StudyRecord, Tabl
 from vtax.core.page.format import one_line
 from vtax_studies.html import write_report
 from vtax_studies.model import Claim, Outcome, Study
-from vtax_studies.table import verdict
+from vtax_studies.table import second_cells, verdict
 
 RECORD = "study.json"
 
@@ -39,13 +39,20 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
 
 def to_markdown(study: Study, outcome: Outcome) -> str:
     """The claims as a table for a document, and each table of the study after it."""
-    claims = [
-        (c.section, c.statement, c.stated, c.ours, verdict(c), c.reason) for c in outcome.claims
-    ]
-    headings = ("Section", study.says, "Its value", study.found, "Verdict", "Criterion")
+    headings = ["Section", study.says, "Its value", study.found, "Verdict", "Criterion"]
+    if any(claim.second for claim in outcome.claims):
+        headings += [study.second, "Verdict", "Why the verdicts differ"]
+    claims = [_cells(claim) for claim in outcome.claims]
     parts = [_table(headings, claims)]
     parts += [f"### {t.title}\n\n{_table(t.headings, t.rows)}" for t in outcome.tables]
     return "\n".join(parts)
+
+
+def _cells(c: Claim) -> list[str]:
+    cells = [c.section, c.statement, c.stated, c.ours, verdict(c), c.reason]
+    if c.second:
+        cells += [*second_cells(c.second), c.second.differs]
+    return cells
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

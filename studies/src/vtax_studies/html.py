@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from vtax.core.page.page import Figure
 from vtax.core.page.standalone import render_page, write_page
 from vtax_studies.model import Claim, Outcome, Study, Verdict
-from vtax_studies.table import SYMBOLS, counts
+from vtax_studies.table import SYMBOLS, counts, second_cells, second_counts
 
-CLASSES = {
+CLASSES: Mapping[Verdict | None, str] = {
     Verdict.HOLDS: "verdict-equivalent",
     Verdict.FAILS: "verdict-slower",
     Verdict.UNKNOWN: "verdict-inconclusive",
@@ -40,8 +41,10 @@ def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome,
         "figures": figures,
         "counts": counts(outcome.claims),
+        "second_counts": second_counts(outcome.claims),
+        "second_cells": second_cells,
         "mark": _mark,
-        "css_class": CLASSES.__getitem__,
+        "css_class": CLASSES.get,
     }
 
 

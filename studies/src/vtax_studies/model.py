@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from vtax.core.errors import MisuseError
 from vtax.core.page.page import Figure, HeatMap
@@ -53,6 +53,20 @@ _MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Second:
+    """What other data of the same study say about a claim."""
+
+    ours: str
+    """The value found in them; empty where there is none."""
+    verdict: Verdict | None
+    """None: what the claim is about was not run."""
+    reason: str
+    """The criterion, why there is no verdict, or why nothing was run."""
+    differs: str = ""
+    """Why the verdict is another one; empty where it is the same, or is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One statement of the paper, beside what was found."""
 
@@ -69,6 +83,8 @@ class Claim:
     reason: str
     """The criterion, and why the claim does not meet it or it cannot be applied."""
     basis: Basis = Basis.RESULT
+    second: Second | None = None
+    """None: the study has no second data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,8 @@ class StudyOptions:
     seed: int = 1
     only: Sequence[str] = ()
     """Measure only these, where the study says what it knows; empty: all."""
+    traced: bool = False
+    """Judge the claims on traced programs, too."""
     folder: Path | None = None
     """The folder of the study's files; a study may keep the run folders of its campaigns below it.
     None: only the outcome is kept."""
@@ -149,6 +167,10 @@ class StudyData:
         """
         return None
 
+    def second(self) -> Self | None:
+        """Other data, on which the same claims are judged for themselves."""
+        return None
+
 
 D = TypeVar("D", bound=StudyData)
 
@@ -167,6 +189,9 @@ class Parts(Generic[D]):
     """How the study was made, for the reader."""
     cautions: Callable[[D], Iterable[str]]
     """What a reader must know before believing any of the results."""
+    differs: Mapping[str, Callable[[D], str]] = field(default_factory=dict)
+    """Of claims by name: why the second data may have another verdict, as they show it. Makers
+    raise Missing where they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +218,8 @@ class Study:
     """Whether it knows `--only`."""
     modelled: bool = False
     """Whether the findings come out of a model; otherwise they were measured."""
+    traces: bool = False
+    """Whether it knows `--traced`."""
     validation: Study | None = None
     """What `--validate` does instead: it holds the study's model against what is real."""
 
@@ -200,6 +227,9 @@ class Study:
     def found(self) -> str:
         """The heading of the values found."""
         return "Found (model)" if self.modelled else "Found (measured)"
+
+    second: ClassVar[str] = "Found (traced programs)"
+    """The heading of what the second data say."""
 
     def parts(self) -> Parts[Any]:
         """The parts of the study."""
@@ -215,19 +245,20 @@ class Study:
         only: Sequence[str],
         seed: int,
         validate: bool,
+        traced: bool,
         as_json: bool,
         quiet: bool,
     ) -> None:
         """Carry the study, or its validation, out; write files in the folder and print the claims.
 
-        Raises MisuseError for a figure, a name of `only` or a validation that the study does not
-        have, VtaxError when nothing can be measured or a file cannot be written, KeyboardInterrupt
-        after Ctrl-C.
+        Raises MisuseError for a figure, a name of `only`, traces or a validation that the study
+        does not have, VtaxError when nothing can be measured or a file cannot be written,
+        KeyboardInterrupt after Ctrl-C.
         """
         from vtax_studies.driver import conduct
 
         study = self.validation if validate else self
         if study is None:
             raise MisuseError(f"study '{self.name}' has no model to validate")
-        options = StudyOptions(quick, figure, seed, only, folder)
+        options = StudyOptions(quick, figure, seed, only, traced, folder)
         conduct(study, options, folder, as_json=as_json, quiet=quiet)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from vtax.core.page.format import signed, significant
-from vtax_studies.model import Basis, Claim, Verdict
+from vtax_studies.model import Basis, Claim, Second, Verdict
 
 D = TypeVar("D")
 """The data of a study."""
@@ -18,6 +18,10 @@ C = TypeVar("C", bound=Sized)
 
 class Missing(Exception):
     """Raised when what a claim or figure needs was not found; the text says why."""
+
+
+class Absent(Missing):
+    """Raised when a claim is about what these data do not have at all."""
 
 
 def some(found: C, why: str = "nothing was measured") -> C:
@@ -86,11 +90,46 @@ def _found(rule: Rule[D], data: D) -> Judgement:
 
 
 def judge(
-    rules: Sequence[Rule[D]], data: D, only: str | None = None, real: D | None = None
+    rules: Sequence[Rule[D]],
+    data: D,
+    only: str | None = None,
+    real: D | None = None,
+    second: D | None = None,
+    differs: Mapping[str, Callable[[D], str]] | None = None,
 ) -> list[Claim]:
-    """Every claim; with `only`, the claims that the data of a single figure can judge."""
+    """Every claim; with `only`, the claims that the data of a single figure can judge.
+
+    `second`: other data, on which each claim is judged for itself; `differs`: why, by claim.
+    """
     claims = [judged(rule, data, real) for rule in rules]
+    if second is not None:
+        named = differs or {}
+        claims = [
+            replace(claim, second=_second(rule, claim.verdict, second, named.get(rule.name)))
+            for rule, claim in zip(rules, claims, strict=True)
+        ]
     return [each for each in claims if only is None or each.verdict is not Verdict.UNKNOWN]
+
+
+_CLEAR = (Verdict.HOLDS, Verdict.FAILS)
+NOT_KNOWN_WHY = "Why was not looked into."
+
+
+def _second(rule: Rule[D], first: Verdict, data: D, why: Callable[[D], str] | None) -> Second:
+    try:
+        found = rule.judge(data)
+    except Absent as absent:
+        return Second("", None, f"{absent}.")
+    except Missing as missing:
+        return Second("", Verdict.UNKNOWN, f"{missing}.")
+    verdict = _VERDICTS[found.holds]
+    differs = ""
+    if verdict is not first and first in _CLEAR and verdict in _CLEAR:
+        try:
+            differs = why(data) if why else NOT_KNOWN_WHY
+        except Missing:
+            differs = NOT_KNOWN_WHY
+    return Second(found.ours, verdict, found.reason, differs)
 
 
 def possible(makers: Iterable[Callable[[D], T]], data: D) -> list[T]:

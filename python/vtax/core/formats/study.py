@@ -9,6 +9,19 @@ from pydantic import Field
 from vtax.core.formats.model import Kept, Strict
 
 
+class SecondRecord(Strict):
+    """The same claim on traced programs."""
+
+    ours: str
+    """The value found; empty where there is none."""
+    verdict: Literal["holds", "does not hold", "cannot be judged"] | None
+    """null: what it is about was not run."""
+    reason: str
+    """The criterion, or why there is no verdict."""
+    differs: str
+    """Why the verdict is another one; empty where it is not."""
+
+
 class ClaimRecord(Strict):
     """A claim of a paper, judged."""
 
@@ -26,6 +39,8 @@ class ClaimRecord(Strict):
     basis: Literal["result", "told", "emulation", "clock step"]
     """What the verdict rests on. `told`: the profile was made from this statement, or changed until
     it came out; `emulation`, `clock step`: nothing else supports it."""
+    second: SecondRecord | None = None
+    """What traced programs say about it, with `--traced`."""
 
 
 class TableRecord(Strict):

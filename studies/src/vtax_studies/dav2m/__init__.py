@@ -21,6 +21,7 @@ STUDY = Study(
     quick="fewer points and shorter runs than the study's",
     alone="claims that need other data are not listed",
     modelled=True,
+    traces=True,
     validation=Study(
         name="dav2m",
         about="the model's counts beside those of KVM",

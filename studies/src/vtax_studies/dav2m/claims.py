@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,6 @@ from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need
 from vtax_studies.dav2m.setup import (
     CLOSE_PERCENT,
-    FOCUS,
     GROUPS,
     INDIFFERENT_PERCENT,
     MACHINE,
@@ -21,7 +20,7 @@ from vtax_studies.dav2m.setup import (
     SECOND_MACHINE,
 )
 from vtax_studies.model import Basis
-from vtax_studies.rule import Judgement, Missing, Rule, each, size, wrong
+from vtax_studies.rule import Absent, Judgement, Missing, Rule, each, size, some, wrong
 
 NEAR_NATIVE_PERCENT = 8.0
 
@@ -52,7 +51,7 @@ def difference_up_to(data: Data) -> Judgement:
         name: abs(
             m.overhead(data, MACHINE, name, "shadow") - m.overhead(data, MACHINE, name, "nested")
         )
-        for name in FOCUS
+        for name in data.focus
     }
     largest = max(found, key=lambda name: found[name])
     return size(found[largest], 105, "points", largest)
@@ -60,7 +59,7 @@ def difference_up_to(data: Data) -> Judgement:
 
 def neither_superior(data: Data) -> Judgement:
     """Whether each mode wins somewhere by more than the margin."""
-    winners = {name: m.preference(m.cycles(data, MACHINE, name)) for name in FOCUS}
+    winners = {name: m.preference(m.cycles(data, MACHINE, name)) for name in data.focus}
     parts = [
         f"{mode}: {', '.join(n for n, w in winners.items() if w == mode) or 'none'}"
         for mode in m.STATIC
@@ -73,6 +72,7 @@ def neither_superior(data: Data) -> Judgement:
 def group(best: str, data: Data) -> Judgement:
     """Whether the benchmarks of a group prefer the mode that the paper says."""
     names = GROUPS[best]
+    m.present(data, *names)
     found = {name: m.cycles(data, MACHINE, name) for name in names}
     others = [name for name in names if m.preference(found[name]) != best]
     shown = [(name, 100 * (found[name]["nested"] / found[name]["shadow"] - 1)) for name in names]
@@ -94,19 +94,20 @@ def zeusmp_nested(data: Data) -> Judgement:
 
 def near_native(data: Data) -> Judgement:
     """How many benchmarks DAV2M brings within 8 % of native."""
-    found = [(name, m.overhead(data, MACHINE, name, "dav2m")) for name in FOCUS]
+    found = [(name, m.overhead(data, MACHINE, name, "dav2m")) for name in data.focus]
     near = [name for name, value in found if value <= NEAR_NATIVE_PERCENT]
-    far = [name for name in FOCUS if name not in near]
+    far = [name for name in data.focus if name not in near]
     reason = (
-        f"“A range of benchmarks” is read as most of the {len(FOCUS)} at or below "
+        f"“A range of benchmarks” is read as most of the {len(data.focus)} at or below "
         f"{NEAR_NATIVE_PERCENT:g} %.{wrong(far)}"
     )
-    return Judgement(each(found), len(near) > len(FOCUS) / 2, reason)
+    return Judgement(each(found), len(near) > len(found) / 2, reason)
 
 
-def close_to_best(names: tuple[str, ...], machine: str, data: Data) -> Judgement:
-    """How close DAV2M comes to the better static mode."""
-    found = [_distance(data, machine, name) for name in names]
+def close_to_best(names: Callable[[Data], Sequence[str]], machine: str, data: Data) -> Judgement:
+    """How close DAV2M comes to the better static mode on the benchmarks that `names` gives."""
+    chosen = some(names(data), "no program has a single best mode")
+    found = [_distance(data, machine, name) for name in chosen]
     holds, exceptions = all_below(found, CLOSE_PERCENT)
     reason = (
         f"Holds at or below {CLOSE_PERCENT:g} % over the better static mode; negative is "
@@ -127,7 +128,7 @@ def _distance(data: Data, machine: str, name: str) -> Limited:
 def overhead_cut(data: Data) -> Judgement:
     """The largest ratio of a static mode's overhead to DAV2M's."""
     found = {}
-    for name in FOCUS:
+    for name in data.focus:
         worst = max(m.overhead(data, MACHINE, name, mode) for mode in m.STATIC)
         found[name] = worst / max(m.overhead(data, MACHINE, name, "dav2m"), 1e-9)
     largest = max(found, key=lambda name: found[name])
@@ -136,6 +137,8 @@ def overhead_cut(data: Data) -> Judgement:
 
 def walk_references(data: Data) -> Judgement:
     """The references of a four-by-four walk that no cache shortens."""
+    if data.programs is not None:
+        raise Absent("not run: it is about no program")
     rows = need(data.walks, "walks without caches").filter(guest_levels=4, host_levels=4)
     if rows.is_empty():
         raise Missing("not simulated: walks of four by four levels")
@@ -153,7 +156,16 @@ def cpi_follows(_: Data) -> Judgement:
     )
 
 
-_BOTH = tuple(name for best in ("shadow", "nested") for name in GROUPS[best])
+def with_best_mode(data: Data) -> Sequence[str]:
+    """The benchmarks for which one mode is best."""
+    found = m.groups(data)
+    return (*found["shadow"], *found["nested"])
+
+
+def every(data: Data) -> Sequence[str]:
+    """All benchmarks that every mode is compared on."""
+    return data.focus
+
 
 COSTS = (
     Rule(
@@ -212,7 +224,7 @@ COSTS = (
         "7",
         "Despite its switches gcc does as well as under the best static mode",
         "as well",
-        partial(close_to_best, ("gcc",), MACHINE),
+        partial(close_to_best, lambda _: ("gcc",), MACHINE),
         Basis.FITTED,
     ),
     Rule(
@@ -220,7 +232,7 @@ COSTS = (
         "1",
         "With a single best mode, DAV2M is nearly as fast as that mode",
         "at most 1 %",
-        partial(close_to_best, _BOTH, MACHINE),
+        partial(close_to_best, with_best_mode, MACHINE),
         Basis.FITTED,
     ),
     *(
@@ -230,7 +242,7 @@ COSTS = (
             f"DAV2M is virtually identical to the best static mode on every benchmark "
             f"({MACHINE_TITLES[machine]})",
             "virtually identical",
-            partial(close_to_best, FOCUS, machine),
+            partial(close_to_best, every, machine),
             Basis.FITTED,
         )
         for machine in (MACHINE, SECOND_MACHINE)
@@ -268,15 +280,19 @@ def gcc_switches(data: Data) -> Judgement:
 
 def few_elsewhere(data: Data) -> Judgement:
     """Whether all other benchmarks switch rarely."""
-    found = [(name, _switches(data, name)) for name in FOCUS if name != "gcc"]
+    found = [(name, _switches(data, name)) for name in data.focus if name != "gcc"]
     others = [name for name, count in found if count > FEW_SWITCHES]
     reason = f"“Very little” is read as at most {FEW_SWITCHES} switches.{wrong(others)}"
     return Judgement(each(found, "switches"), not others, reason)
 
 
+def _alike(data: Data) -> Sequence[str]:
+    return some(m.groups(data)["indifferent"], "no program performs alike under both modes")
+
+
 def third_group(data: Data) -> Judgement:
     """Whether DAV2M switches at most once where the mode does not matter."""
-    found = [(name, _switches(data, name)) for name in GROUPS["indifferent"]]
+    found = [(name, _switches(data, name)) for name in _alike(data)]
     others = [name for name, count in found if count > 1]
     return Judgement(
         each(found, "switches"), not others, f"Holds at one switch or none.{wrong(others)}"
@@ -286,8 +302,9 @@ def third_group(data: Data) -> Judgement:
 def right_mode(data: Data) -> Judgement:
     """Whether the first two groups spend nearly all time in their mode."""
     found, others = [], []
+    some(with_best_mode(data), "no program has a single best mode")
     for best in ("shadow", "nested"):
-        for name in GROUPS[best]:
+        for name in m.groups(data)[best]:
             share = m.time_share(data, name, best)
             found.append((f"{name} {best}", share))
             if share < 50 or (name != "gcc" and share < MOSTLY_PERCENT):
@@ -301,7 +318,7 @@ def right_mode(data: Data) -> Judgement:
 
 def keeps_one_mode(data: Data) -> Judgement:
     """Whether DAV2M keeps one mode where the mode does not matter."""
-    found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
+    found = [(name, m.time_share(data, name, "shadow")) for name in _alike(data)]
     others = [n for n, share in found if 100 - MOSTLY_PERCENT < share < MOSTLY_PERCENT]
     reason = f"One mode has to have {MOSTLY_PERCENT:g} % of the time.{wrong(others)}"
     return Judgement(f"in shadow: {each(found, digits=3)}", not others, reason)
@@ -309,7 +326,7 @@ def keeps_one_mode(data: Data) -> Judgement:
 
 def opposite(data: Data) -> Judgement:
     """Whether DAV2M decided both ways within the third group."""
-    found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
+    found = [(name, m.time_share(data, name, "shadow")) for name in _alike(data)]
     holds = any(share > 50 for _, share in found) and any(share <= 50 for _, share in found)
     reason = (
         "Both modes have to be chosen within the third group; the text names swim and zeusmp, "
@@ -319,6 +336,7 @@ def opposite(data: Data) -> Judgement:
 
 
 def _variant(data: Data, benchmark: str, parameter: str, setting: str) -> float:
+    m.present(data, benchmark)
     frame = need(data.choices, "variants of DAV2M")
     rows = frame.filter(benchmark=benchmark, parameter=parameter, setting=setting)
     if rows.is_empty():
@@ -372,7 +390,7 @@ def cheap_monitoring(data: Data) -> Judgement:
         raise Missing("not simulated: the machine's costs")
     each_exit = float(machines[0]["exit_cycles"]) + float(machines[0]["policy_cycles"])
     found = []
-    for name in FOCUS:
+    for name in data.focus:
         rows = m.windows(data, name, "dav2m")
         spent = float(rows["exits_policy"].sum()) * each_exit
         found.append((name, 100 * spent / float(rows["cycles"].sum())))

@@ -8,9 +8,7 @@ from vtax.core.page.format import significant
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data
 from vtax_studies.dav2m.setup import (
-    FOCUS,
     MACHINE,
-    SURVEYED,
     THRESHOLD_TMISS,
     THRESHOLD_VEXIT,
 )
@@ -32,17 +30,18 @@ INSENSITIVE = ("swim", "apsi", "zeusmp")
 
 def large_pages_help(data: Data) -> Judgement:
     """Whether many benchmarks are 10 to 20 % faster with large pages."""
-    found = [(name, m.large_page_gain(data, name)) for name in SURVEYED]
+    found = [(name, m.large_page_gain(data, name)) for name in data.surveyed]
     many = [name for name, gain in found if gain >= LEAST_GAIN_PERCENT]
     reason = (
-        f"“Many” is read as at least half of the {len(SURVEYED)} gaining "
+        f"“Many” is read as at least half of the {len(found)} gaining "
         f"{LEAST_GAIN_PERCENT:g} % or more; {len(many)} do."
     )
-    return Judgement(each(found), 2 * len(many) >= len(SURVEYED), reason)
+    return Judgement(each(found), 2 * len(many) >= len(found), reason)
 
 
 def large_pages_hurt(data: Data) -> Judgement:
     """Whether mcf and cactusADM are slower with large pages."""
+    m.present(data, *WORSE_LARGE)
     found = [(name, m.large_page_gain(data, name)) for name in WORSE_LARGE]
     others = [name for name, gain in found if gain >= 0]
     reason = (
@@ -56,6 +55,7 @@ def large_pages_hurt(data: Data) -> Judgement:
 
 def insensitive(data: Data) -> Judgement:
     """Whether swim, apsi and zeusmp hardly depend on the page size."""
+    m.present(data, *INSENSITIVE)
     found = [(name, m.large_page_gain(data, name)) for name in INSENSITIVE]
     others = [name for name, gain in found if abs(gain) >= LEAST_GAIN_PERCENT]
     reason = f"Holds where the gain is below {LEAST_GAIN_PERCENT:g} %.{wrong(others)}"
@@ -85,6 +85,7 @@ def few_regions_serve_most(benchmark: str, page: str, data: Data) -> Judgement:
 def more_locality(data: Data) -> Judgement:
     """Whether two benchmarks have more locality than the worst case, and swim has little."""
     points = (("mcf", "4K"), ("vpr", "2M"), ("swim", "4K"), ("scan", "4K"))
+    m.present(data, "mcf", "vpr", "swim")
     found = [(name, m.top_share(m.regions(data, name, page))) for name, page in points]
     mcf, vpr, swim, scan = (share for _, share in found)
     holds = min(mcf, vpr) > scan and swim - scan <= LIKE_WORST_POINTS
@@ -97,11 +98,12 @@ def more_locality(data: Data) -> Judgement:
 
 def modest(data: Data) -> Judgement:
     """Whether fma3d and crafty miss the TLB less than the other five."""
+    m.present(data, *HUNGRY, *MODEST)
     found = {
         name: 1e3
         * m.number(data, MACHINE, name, "native", "l2_tlb_misses")
         / m.number(data, MACHINE, name, "native", "instructions")
-        for name in FOCUS
+        for name in (*HUNGRY, *MODEST)
     }
     least = min(found[name] for name in HUNGRY)
     others = [name for name in MODEST if found[name] >= least]
@@ -200,11 +202,13 @@ def longest_switch(data: Data) -> Judgement:
 def gcc_among_highest(data: Data) -> Judgement:
     """Whether gcc's switches are among the most expensive."""
     found = {
-        name: max(m.transition_cost(data, name, way) for way in ("s2n", "n2s")) for name in FOCUS
+        name: max(m.transition_cost(data, name, way) for way in ("s2n", "n2s"))
+        for name in data.focus
     }
     rank = sorted(found.values(), reverse=True).index(found["gcc"]) + 1
     ours = f"rank {rank}: {each(found.items(), 'ms')}"
-    return Judgement(ours, rank <= 2, "“Among the highest” is read as first or second of seven.")
+    reason = f"“Among the highest” is read as first or second of {len(found)}."
+    return Judgement(ours, rank <= 2, reason)
 
 
 RULES = (

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 
 import polars as pl
 
-from vtax_studies.dav2m.setup import INDIFFERENT_PERCENT, MACHINE
+from vtax_studies.dav2m.setup import FOCUS, GROUPS, INDIFFERENT_PERCENT, MACHINE, SURVEYED
 from vtax_studies.model import StudyData
-from vtax_studies.rule import Missing
+from vtax_studies.rule import Absent, Missing
 
 
 def _none() -> pl.DataFrame:
@@ -46,10 +46,30 @@ class Data(StudyData):
     machines: pl.DataFrame = field(default_factory=_none)
     """machine, title, clock_hz, exit_cycles, policy_cycles: the presets' own values."""
 
+    programs: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """The programs whose traces were simulated; None: the data are of synthetic profiles."""
+    traced: Data | None = field(default=None, kw_only=True)
+    """The same of traced programs, where they are wanted."""
+
+    @property
+    def focus(self) -> tuple[str, ...]:
+        """The benchmarks, or programs, that every mode is compared on."""
+        return FOCUS if self.programs is None else self.programs
+
+    @property
+    def surveyed(self) -> tuple[str, ...]:
+        """The benchmarks, or programs, that have runs with both page sizes."""
+        return SURVEYED if self.programs is None else self.programs
+
     def frames(self) -> dict[str, pl.DataFrame]:
-        """The frames that were simulated, by name."""
+        """The frames that were simulated, by name; those of traces are `traced_NAME`."""
         named = {name: getattr(self, name) for name in frame_names()}
-        return {name: frame for name, frame in named.items() if not frame.is_empty()}
+        found = {name: frame for name, frame in named.items() if not frame.is_empty()}
+        others = self.traced.frames() if self.traced else {}
+        return found | {f"traced_{name}": frame for name, frame in others.items()}
+
+    def second(self) -> Data | None:
+        return self.traced
 
 
 def frame_names() -> list[str]:
@@ -64,6 +84,15 @@ def need(frame: pl.DataFrame, what: str) -> pl.DataFrame:
     return frame
 
 
+def present(data: Data, *names: str) -> None:
+    """Raise Absent where these are traced programs and none of them has one of these names."""
+    if data.programs is None or not (absent := [n for n in names if n not in data.programs]):
+        return
+    verb = "is" if len(absent) == 1 else "are"
+    spec = f"SPEC's {', '.join(absent)} {verb} not free"
+    raise Absent(f"not run: {data.left_out.get(absent[0], spec)}")
+
+
 STATIC = ("shadow", "nested")
 
 
@@ -72,6 +101,7 @@ def mode_rows(data: Data, machine: str, benchmark: str) -> dict[str, dict[str, o
 
     Raises Missing when the data lack this run.
     """
+    present(data, benchmark)
     frame = need(data.modes, "the focused benchmarks under every mode")
     rows = frame.filter(machine=machine, benchmark=benchmark).to_dicts()
     if not rows:
@@ -137,6 +167,17 @@ def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> 
     return better if found[worse] > found[better] * (1 + margin / 100) else "indifferent"
 
 
+def groups(data: Data) -> Mapping[str, Sequence[str]]:
+    """Which mode is best for which benchmark: by the paper, of traced programs by their cycles.
+
+    Raises Missing when the data lack what it needs.
+    """
+    if data.programs is None:
+        return GROUPS
+    found = {name: preference(cycles(data, MACHINE, name)) for name in data.programs}
+    return {best: tuple(name for name in found if found[name] == best) for best in GROUPS}
+
+
 def sampling_error(data: Data, machine: str, benchmark: str, modes: Iterable[str]) -> float:
     """Half-width of the interval of a ratio of two modes' cycles, in percent.
 
@@ -153,6 +194,7 @@ def windows(data: Data, benchmark: str, mode: str, machine: str = MACHINE) -> pl
 
     Raises Missing when the data lack what it needs.
     """
+    present(data, benchmark)
     frame = need(data.windows, "windows of the focused benchmarks")
     rows = frame.filter(machine=machine, benchmark=benchmark, mode=mode).sort("window")
     if rows.is_empty():
@@ -249,6 +291,7 @@ def native_miss_rate(data: Data, benchmark: str, page: str) -> float:
 
 
 def _page_number(data: Data, benchmark: str, page: str, column: str) -> float:
+    present(data, benchmark)
     frame = need(data.pages, "native runs with small and large pages")
     found = frame.filter(benchmark=benchmark, page=page)[column].to_list()
     if not found:
@@ -261,6 +304,7 @@ def regions(data: Data, benchmark: str, page: str) -> list[float]:
 
     Raises Missing when the data lack what it needs.
     """
+    present(data, benchmark)
     frame = need(data.locality, "references per page-table region")
     found = frame.filter(benchmark=benchmark, page=page)["references"].to_list()
     if not found:
@@ -273,6 +317,7 @@ def transition_cost(data: Data, benchmark: str, direction: str) -> float:
 
     Raises Missing when the data lack what it needs.
     """
+    present(data, benchmark)
     frame = need(data.transitions, "scripted switches")
     found = frame.filter(benchmark=benchmark, direction=direction)
     if found.is_empty():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vtax.core.page.format import significant
+from vtax_studies.dav2m import traced
 from vtax_studies.dav2m.claims import RULES
 from vtax_studies.dav2m.data import Data
+from vtax_studies.dav2m.differences import DIFFERS
 from vtax_studies.dav2m.figures import FIGURES
+from vtax_studies.dav2m.figures_workloads import traced_table
 from vtax_studies.dav2m.sensitivity import choices_table, conclusions_table
 from vtax_studies.dav2m.setup import (
     CLOSE_PERCENT,
@@ -33,7 +37,11 @@ CAUTIONS = (
 
 def _measure(options: StudyOptions, progress: Progress) -> Data:
     """Simulate what the options ask for."""
-    return run(planned(options), progress)
+    data = run(planned(options), progress)
+    if not options.traced:
+        return data
+    found = traced.measure(options, data, progress)
+    return replace(data, traced=found if found.programs else None, left_out=found.left_out)
 
 
 def _setup(data: Data, options: StudyOptions) -> Iterator[tuple[str, str]]:
@@ -45,6 +53,10 @@ def _setup(data: Data, options: StudyOptions) -> Iterator[tuple[str, str]]:
     yield "Shadow paging", "with caching, as Palacios does it: 4K pages"
     yield "Windows", "1e9 instructions"
     yield "Length", "each profile's whole run, computed from samples of its phases"
+    if data.traced is not None:
+        yield "Traced guest", f"emulated, {traced.MEMORY}, four-level tables, kernel with nopti"
+        yield "Windows of a trace", f"its instructions over {traced.WINDOWS}"
+        yield "Large pages of a trace", f"guest kernel with {traced.KERNEL['2M']}"
     if not data.modes.is_empty():
         error = data.modes["relative_error_percent"].max()
         if isinstance(error, float):
@@ -65,7 +77,8 @@ PARTS = Parts(
     measure=_measure,
     rules=RULES,
     figures=FIGURES,
-    tables=(conclusions_table, choices_table),
+    tables=(traced_table, conclusions_table, choices_table),
     setup=_setup,
     cautions=lambda data: CAUTIONS,
+    differs=DIFFERS,
 )

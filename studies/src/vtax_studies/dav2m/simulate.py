@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -116,6 +117,11 @@ QUICK_LOCALITY_REFERENCES = 400_000
 def focus(benchmark: str, machine: str, seed: int) -> Frames:
     """A focused benchmark in the paper's setup under every mode."""
     result = simulated(benchmark, machine_description(machine), COMPARED, seed)
+    return compared(result, benchmark, machine)
+
+
+def compared(result: SimulationResult, benchmark: str, machine: str) -> Frames:
+    """The frames of one benchmark, or program, under several modes."""
     keys = {"machine": machine, "benchmark": benchmark}
     return {
         name: stamped(getattr(result, name), **keys)
@@ -198,7 +204,7 @@ def machines() -> Frames:
 
 
 def simulated(
-    workload: str | Description,
+    workload: str | Path | Description,
     machine: Description,
     modes: Any,
     seed: int,

@@ -29,7 +29,8 @@ class Program:
         return f"{', '.join(absent)} not installed" if absent else None
 
 
-def _shell(name: str, script: str, *needs: str) -> Program:
+def shell(name: str, script: str, *needs: str) -> Program:
+    """A program that a shell runs."""
     return Program(name, ("sh", "-c", script), needs)
 
 
@@ -62,15 +63,15 @@ PROGRAMS: Sequence[Program] = (
     Program("compiler-like", ("compiler-like", "--count", "100")),
     Program("timer-tick", ("timer-tick", "--count", "200000")),
     Program("round-trip", ("round-trip", "--count", "100")),
-    _shell("gcc", f"echo '{_SOURCE}' | gcc -O2 -S -x c -o /dev/null -", "gcc"),
-    _shell("gzip", "gzip -c /usr/bin/gzip /usr/bin/dpkg > /dev/null", "gzip"),
+    shell("gcc", f"echo '{_SOURCE}' | gcc -O2 -S -x c -o /dev/null -", "gcc"),
+    shell("gzip", "gzip -c /usr/bin/gzip /usr/bin/dpkg > /dev/null", "gzip"),
     Program("sqlite3", ("sqlite3", ":memory:", _SQL), ("sqlite3",)),
     Program("python3", ("/usr/bin/python3", "-S", "-c",
             "print(len({str(i): i for i in range(50000)}))"), ("/usr/bin/python3",)),
     Program("perl", ("perl", "-e", _HASH), ("perl",)),
     Program("java", ("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-version"), ("java",)),
-    _shell("pipeline", "seq 20000 | sed s/1/one/ | grep -v 7 | sort -r | tr a-z A-Z | wc -l",
+    shell("pipeline", "seq 20000 | sed s/1/one/ | grep -v 7 | sort -r | tr a-z A-Z | wc -l",
            "seq"),
-    _shell("hpcc", f"{_ALONE}; cd /tmp && printf '%s' '{_INPUT}' > hpccinf.txt && hpcc",
+    shell("hpcc", f"{_ALONE}; cd /tmp && printf '%s' '{_INPUT}' > hpccinf.txt && hpcc",
            "hpcc"),
 )  # fmt: skip

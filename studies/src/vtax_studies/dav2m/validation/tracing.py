@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vtax.core.errors import VtaxError
@@ -14,13 +15,22 @@ from vtax.workloads.variables import base_environment
 TIMEOUT_S = 600.0
 
 
-def trace_into(file: Path, argv: Callable[[str], list[str]], memory: str, *, warm_up: bool) -> None:
+def trace_into(
+    file: Path,
+    argv: Callable[[str], list[str]],
+    memory: str,
+    *,
+    warm_up: bool,
+    parameters: Sequence[str] = (),
+) -> None:
     """Trace a command in an emulated guest with that memory; with `warm_up`, twice.
 
-    `argv` gets the path of vtax-agent in the guest. Raises VtaxError where nothing can be traced
-    and where the command fails, KeyboardInterrupt after Ctrl-C.
+    `parameters` are the guest kernel's. `argv` gets the path of vtax-agent in the guest. Raises
+    VtaxError where nothing can be traced and where the command fails, KeyboardInterrupt after
+    Ctrl-C.
     """
-    guest = traced_qemu.guest({"mem": memory})
+    plain = traced_qemu.guest({"mem": memory})
+    guest = replace(plain, emulator=replace(plain.emulator, parameters=parameters))
     wanted = Wanted(
         argv=argv(guest.agent_inside()),
         variables=base_environment(os.environ),
