@@ -111,6 +111,9 @@ def test_nothing_else_lists_the_settings() -> None:
         ({"guest_levels": 300}, "guest_levels is 300; write a whole number from 0 to 255"),
         ({"memory": "lots"}, "'lots' is not a size"),
         ({"host_page": 2}, "host_page: 2 must be text"),
+        ({"host_ranges": "64M=2M"}, "host_ranges: '64M=2M' is not a range; write for example 0-"),
+        ({"host_ranges": "0-2M=2M,"}, "host_ranges: '' is not a range"),
+        ({"host_ranges": "0-lots=2M"}, "'lots' is not a size"),
     ],
 )
 def test_what_no_model_could_hold_is_refused(given: dict[str, Any], message: str) -> None:
@@ -131,8 +134,9 @@ def test_every_setting_can_be_an_axis(tmp_path: Path) -> None:
     from vtax.paging.sweep.simulate import catalog
 
     values = {str: '["4K"]', bool: "[true]", int: "[2]", float: "[1e6]"}
+    own = {"host_ranges": '["0-64M=4K"]'}
     path = tmp_path / "sweep.toml"
     for name, each in described().items():
-        axis = f"[axes]\n{name} = {values[each.kinds[0]]}\n"
+        axis = f"[axes]\n{name} = {own.get(name, values[each.kinds[0]])}\n"
         path.write_text('workloads = ["swim"]\nmachines = ["zen4"]\nmodes = ["native"]\n' + axis)
         assert read_design(path, catalog()).size == 1

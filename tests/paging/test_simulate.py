@@ -14,6 +14,7 @@ from command_line import vtax
 from paging_support import WORKLOAD, champsim_trace
 from vtax.core.errors import VtaxError
 from vtax.paging import modes
+from vtax.paging import simulate as simulated
 from vtax.verbs import app
 
 KEYS = [
@@ -130,6 +131,25 @@ def test_the_table_says_that_it_is_a_model(here: Path) -> None:
     assert [row.split()[0] for row in rows[2:5]] == ["native", "shadow", "nested"]
     assert "Modelled, not measured" in rows[5]
     assert done.stderr == ""
+
+
+def test_ranges_of_host_pages_lie_between_the_two_sizes() -> None:
+    def walked(page: str, ranges: str | None) -> float:
+        given = {"host_page": page, "host_ranges": ranges, "instructions": 1e7}
+        return float(simulated("swim", modes=("nested",), **given).modes["walk_references"][0])
+
+    small, large = walked("4K", None), walked("2M", None)
+    assert walked("4K", "0-4G=2M") == large
+    assert walked("2M", "0-4G=4K") == small
+    assert walked("4K", "0-1G=2M,1G-4G=2M") == large
+    assert large < walked("4K", "0-64M=2M") < small
+
+
+def test_a_range_of_host_pages_outside_the_guest_is_refused() -> None:
+    with pytest.raises(VtaxError, match="a range ends after the guest's memory"):
+        simulated("swim", host_ranges="0-8G=4K")
+    with pytest.raises(VtaxError, match="must begin and end at multiples of 2097152 bytes"):
+        simulated("swim", host_page="4K", host_ranges="0-3M=2M")
 
 
 def test_a_trace_is_followed_whole(here: Path) -> None:

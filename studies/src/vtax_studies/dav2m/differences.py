@@ -64,4 +64,4 @@ DIFFERS: Mapping[str, Callable[[Data], str]] = {
     f"best-static-{SECOND_MACHINE}": _switching(SECOND_MACHINE),
     "large-pages-help": few_misses,
 }
-"""Of the other claims that differ nobody looked into why."""
+"""By claim. Nobody looked into why the other claims differ."""
