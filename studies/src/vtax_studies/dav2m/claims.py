@@ -138,7 +138,7 @@ def overhead_cut(data: Data) -> Judgement:
 def walk_references(data: Data) -> Judgement:
     """The references of a four-by-four walk that no cache shortens."""
     if data.programs is not None:
-        raise Absent("not run: it is about no program")
+        raise Absent("it is about no program")
     rows = need(data.walks, "walks without caches").filter(guest_levels=4, host_levels=4)
     if rows.is_empty():
         raise Missing("not simulated: walks of four by four levels")

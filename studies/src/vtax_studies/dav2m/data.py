@@ -90,7 +90,7 @@ def present(data: Data, *names: str) -> None:
         return
     verb = "is" if len(absent) == 1 else "are"
     spec = f"SPEC's {', '.join(absent)} {verb} not free"
-    raise Absent(f"not run: {data.left_out.get(absent[0], spec)}")
+    raise Absent(data.left_out.get(absent[0], spec))
 
 
 STATIC = ("shadow", "nested")
