@@ -140,3 +140,9 @@ def test_every_setting_can_be_an_axis(tmp_path: Path) -> None:
         axis = f"[axes]\n{name} = {own.get(name, values[each.kinds[0]])}\n"
         path.write_text('workloads = ["swim"]\nmachines = ["zen4"]\nmodes = ["native"]\n' + axis)
         assert read_design(path, catalog()).size == 1
+
+
+def test_a_range_may_be_written_with_spaces_and_in_plain_bytes() -> None:
+    wanted = [(0, 64 << 20, "2M"), (1 << 30, 3 << 29, "4K")]
+    for text in ("0-64M=2M,1G-1.5G=4K", "0 - 67108864 = 2M , 1GiB - 1536M = 4K"):
+        assert checked({"host_ranges": text})["host_ranges"] == wanted

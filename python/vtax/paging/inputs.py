@@ -55,9 +55,9 @@ def workload_description(name: str) -> dict[str, Any]:
 def locality(workload: str | Path | Description, references: int, seed: int = 1) -> list[int]:
     """References to each touched region of 4 MiB, most referenced first; `references` in all.
 
-    A trace is followed from its beginning: user addresses only, the regions of each process for
-    themselves, and at its end there may be fewer references. Raises MisuseError when `workload` is
-    no workload, VtaxError for a damaged trace.
+    A trace is followed from its beginning: only user addresses count, and each process has regions
+    of its own. A short trace has fewer references. Raises MisuseError when `workload` is no
+    workload, VtaxError for a damaged trace.
     """
     found = find_workload(workload)
     extension = native.load()

@@ -21,7 +21,7 @@ from vtax.core.specs import unknown
 from vtax.core.units import parse_size
 from vtax.paging.arguments import count
 
-_RANGE = re.compile(r"([^-=]+)-([^-=]+)=(\w+)")
+_RANGE = re.compile(r"([^-=]+)-([^-=]+)=\s*(\w+)")
 _LARGEST = (1 << 63) - 1
 _WORDS = {str: "text", bool: "a boolean", int: "a number", float: "a number"}
 
@@ -55,8 +55,8 @@ def _ranges(label: str, text: str) -> list[tuple[int, int, str]]:
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             raise MisuseError(f"{label}: '{part}' is not a range", "write for example 0-64M=2M")
-        start = 0 if match[1] == "0" else parse_size(match[1])
-        found.append((start, parse_size(match[2]), match[3]))
+        start, end = (0 if side.strip() == "0" else parse_size(side) for side in match.groups()[:2])
+        found.append((start, end, match[3]))
     return found
 
 

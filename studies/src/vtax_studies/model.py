@@ -190,8 +190,8 @@ class Parts(Generic[D]):
     cautions: Callable[[D], Iterable[str]]
     """What a reader must know before believing any of the results."""
     differs: Mapping[str, Callable[[D], str]] = field(default_factory=dict)
-    """Of claims by name: why the second data may have another verdict, as they show it. Makers
-    raise Missing where they do not."""
+    """By the claim's name: why the second data give another verdict. A maker raises Missing where
+    the data do not show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +257,8 @@ class Study:
         """
         from vtax_studies.driver import conduct
 
+        if validate and traced:
+            raise MisuseError("--validate and --traced exclude each other", "give one of them")
         study = self.validation if validate else self
         if study is None:
             raise MisuseError(f"study '{self.name}' has no model to validate")

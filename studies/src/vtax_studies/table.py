@@ -53,7 +53,7 @@ def _tally(verdicts: Sequence[Verdict], of: str = "") -> str:
 
 
 def second_counts(claims: Sequence[Claim]) -> str:
-    """`on traced programs 6 of 13 claims hold, 7 do not, 0 cannot be judged; 25 were not run`
+    """`On traced programs 6 of 13 claims hold, 7 do not, 0 cannot be judged; 25 were not run`
 
     Empty without second data. Nothing was fitted to them.
     """
@@ -62,7 +62,7 @@ def second_counts(claims: Sequence[Claim]) -> str:
     if not found:
         return ""
     of = f" of {plural(len(run), 'claim')}"
-    return f"on traced programs {_tally(run, of)}; {len(found) - len(run)} were not run"
+    return f"On traced programs {_tally(run, of)}; {len(found) - len(run)} were not run"
 
 
 def verdict(claim: Claim) -> str:

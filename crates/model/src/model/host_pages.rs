@@ -8,7 +8,7 @@ use crate::error::ModelError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPages {
     usual: PageSize,
-    /// In the order of their addresses; none touches the next.
+    /// In the order of their addresses; none overlaps the next.
     ranges: Vec<HostRange>,
 }
 

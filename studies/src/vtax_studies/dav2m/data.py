@@ -85,7 +85,7 @@ def need(frame: pl.DataFrame, what: str) -> pl.DataFrame:
 
 
 def present(data: Data, *names: str) -> None:
-    """Raise Absent where these are traced programs and none of them has one of these names."""
+    """Raise Absent where these are traced programs and one of the names is not among them."""
     if data.programs is None or not (absent := [n for n in names if n not in data.programs]):
         return
     verb = "is" if len(absent) == 1 else "are"
@@ -168,7 +168,7 @@ def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> 
 
 
 def groups(data: Data) -> Mapping[str, Sequence[str]]:
-    """Which mode is best for which benchmark: by the paper, of traced programs by their cycles.
+    """The benchmarks for which each mode is best: the paper's groups, or by traced cycles.
 
     Raises Missing when the data lack what it needs.
     """

@@ -16,14 +16,14 @@ def none_for_shadow(data: Data) -> str:
     nested = [(name, _part(data, name, "nested", ("walks",))) for name in data.focus]
     found = m.groups(data)["shadow"]
     return (
-        f"{'None' if not found else 'One'} of these programs is over {INDIFFERENT_PERCENT:g} % "
-        f"dearer under nested paging. In percent of native, exits under shadow paging: "
+        f"Over {INDIFFERENT_PERCENT:g} % dearer under nested paging: {', '.join(found) or 'none'}. "
+        f"In percent of native, exits under shadow paging: "
         f"{each(shadow)}; walks beyond native's under nested paging: {each(nested)}."
     )
 
 
 def cost_of_switching(machine: str, data: Data) -> str:
-    """What of DAV2M's distance its switches and their refills are."""
+    """What DAV2M's switches and their refills cost each program."""
     found = [(name, _part(data, name, "dav2m", ("switches", "refill"), machine))
              for name in data.focus]  # fmt: skip
     return (

@@ -140,8 +140,11 @@ def _trace(program: Program, page: str, folder: Path) -> Path:
     file = folder / f"{program.name}-{page}-{key}.vtrace"
     if not file.exists():
         unfinished = file.with_suffix(".part")
-        trace_into(unfinished, program.argv, MEMORY, warm_up=False, parameters=(KERNEL[page],))
-        unfinished.rename(file)
+        try:
+            trace_into(unfinished, program.argv, MEMORY, warm_up=False, parameters=(KERNEL[page],))
+            unfinished.rename(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
     return file
 
 
