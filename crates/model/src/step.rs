@@ -128,8 +128,8 @@ pub enum Step<'a> {
     Interval {
         /// Were its references recorded? Otherwise only instructions and operations were.
         recorded: bool,
-        /// Its block vector: instructions by group of basic blocks. Groups are the same in all
-        /// intervals of the run.
+        /// Its block vector: instructions, and iterations of repeated string instructions, by group
+        /// of basic blocks. Groups are the same in all intervals of the run.
         blocks: &'a [u64],
     },
 }

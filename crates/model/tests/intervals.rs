@@ -14,7 +14,8 @@ use vtax_model::presets;
 use vtax_model::simulation::{Choice, ModeOutcome, Outcome, Setup, simulate};
 use vtax_model::step::{Operation, Step, StepSource, TableEntry};
 
-/// Instructions of an interval, and of a block of references.
+/// Work of an interval, and of a block of references: instructions, and iterations of repeated string
+/// instructions.
 const INTERVAL: u64 = 20_000;
 const BLOCK: u64 = 1000;
 const REFERENCES: u64 = 250;
@@ -28,6 +29,8 @@ enum Doing {
     Computes,
     /// Sweeps over all pages, more than any TLB holds: each reference walks the tables.
     Sweeps,
+    /// Sweeps with repeated string instructions, which are a hundredth of its work.
+    Sets,
     /// References pages at random, among the first N.
     Wanders(u64),
     /// Frees N pages and touches them again.
@@ -36,7 +39,8 @@ enum Doing {
 
 #[derive(Clone)]
 enum Owned {
-    Block(Vec<Reference>),
+    /// With its instructions.
+    Block(Vec<Reference>, u64),
     Operation(Operation),
     Interval(bool, [u64; 4]),
 }
@@ -113,7 +117,7 @@ impl<'a> Program<'a> {
         // All is touched before, so that shadow tables are filled.
         for pages in (0..MAPPED).collect::<Vec<_>>().chunks(4096) {
             let touch = |&page: &u64| Reference::new(Gva(DATA + (page << 12)), true);
-            steps.push_back(Owned::Block(pages.iter().map(touch).collect()));
+            steps.push_back(Owned::Block(pages.iter().map(touch).collect(), 0));
         }
         let (at, swept, seed, now) = (0, 0, 1, None);
         Self {
@@ -132,7 +136,7 @@ impl<'a> Program<'a> {
         let recorded = self.recorded.is_none_or(|recorded| recorded[self.at]);
         let group = match doing {
             Doing::Computes => 0,
-            Doing::Sweeps => 1,
+            Doing::Sweeps | Doing::Sets => 1,
             Doing::Wanders(_) => 2,
             Doing::Frees(_) => 3,
         };
@@ -145,7 +149,7 @@ impl<'a> Program<'a> {
                 let page = match doing {
                     Doing::Computes | Doing::Frees(_) => 0,
                     Doing::Wanders(among) => random(&mut self.seed) % among,
-                    Doing::Sweeps => {
+                    Doing::Sweeps | Doing::Sets => {
                         self.swept = (self.swept + 1) % MAPPED;
                         self.swept
                     }
@@ -153,7 +157,11 @@ impl<'a> Program<'a> {
                 references.push(Reference::new(Gva(DATA + (page << 12)), true));
             }
             references.retain(|_| recorded);
-            self.steps.push_back(Owned::Block(references));
+            let instructions = match doing {
+                Doing::Sets => BLOCK / 100,
+                _ => BLOCK,
+            };
+            self.steps.push_back(Owned::Block(references, instructions));
         }
         if self.recorded.is_some() {
             let mut blocks = [0; 4];
@@ -175,7 +183,7 @@ impl<'a> Program<'a> {
             self.steps.extend(operations.map(Owned::Operation));
             if recorded {
                 let touch = vec![Reference::new(address, true)];
-                self.steps.push_back(Owned::Block(touch));
+                self.steps.push_back(Owned::Block(touch, 0));
             }
         }
     }
@@ -188,13 +196,9 @@ impl StepSource for Program<'_> {
         }
         self.now = self.steps.pop_front();
         Ok(self.now.as_ref().map(|step| match step {
-            Owned::Block(references) => Step::References {
+            Owned::Block(references, instructions) => Step::References {
                 references,
-                instructions: if references.len() == 1 || references.len() == 4096 {
-                    0
-                } else {
-                    BLOCK
-                },
+                instructions: *instructions,
                 base_cpi: 1.0,
             },
             Owned::Operation(operation) => Step::Operation(*operation),
@@ -331,9 +335,10 @@ fn faults_and_fills_count_in_every_interval() {
 fn the_stated_error_covers_the_truth() {
     let mut seed = 7;
     let doing: Vec<Doing> = (0..400)
-        .map(|_| match random(&mut seed) % 4 {
+        .map(|_| match random(&mut seed) % 5 {
             0 => Doing::Computes,
             1 => Doing::Sweeps,
+            2 => Doing::Sets,
             _ => Doing::Wanders(200 + random(&mut seed) % 3000),
         })
         .collect();
@@ -351,7 +356,15 @@ fn the_stated_error_covers_the_truth() {
         let sampled = run(&doing, Some(&recorded), &NAMES).unwrap();
         for (at, name) in NAMES.into_iter().enumerate() {
             let found = mode(&sampled, name);
-            let truth = since(&whole, name, &start).cycles.total();
+            let known = since(&whole, name, &start);
+            close(
+                found.totals.instructions,
+                known.instructions,
+                1e-9,
+                "instructions",
+            );
+            close(found.totals.cycles.base, known.cycles.base, 1e-9, "base");
+            let truth = known.cycles.total();
             let relative = found.totals.cycles.total() / truth - 1.0;
             let stated = found.relative_error.unwrap();
             assert!(stated < 0.2, "{name}: {stated}");

@@ -286,6 +286,21 @@ impl Instruction {
         }
     }
 
+    /// Increments the counter at each load, or each store, that the instruction makes.
+    pub fn count_memory(&self, counter: Counter, stores: bool) {
+        let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+        // SAFETY: it is alive; the counter is never freed.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_mem_inline_per_vcpu(
+                self.0,
+                direction(stores),
+                add,
+                counter.0,
+                1,
+            );
+        }
+    }
+
     /// Calls back each time before the instruction is executed; the callback can read registers.
     pub fn before(&self, callback: sys::qemu_plugin_vcpu_udata_cb_t, data: *mut c_void) {
         let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
@@ -296,14 +311,18 @@ impl Instruction {
     /// Calls back after each load, or each store, that the instruction makes.
     pub fn memory(&self, callback: sys::qemu_plugin_vcpu_mem_cb_t, stores: bool) {
         let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
-        let kind = if stores {
-            sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W
-        } else {
-            sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R
-        };
+        let kind = direction(stores);
         let data = std::ptr::null_mut();
         // SAFETY: it is alive; the callback is one of this plugin's that takes no data.
         unsafe { sys::qemu_plugin_register_vcpu_mem_cb(self.0, callback, flags, kind, data) };
+    }
+}
+
+fn direction(stores: bool) -> sys::qemu_plugin_mem_rw {
+    if stores {
+        sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W
+    } else {
+        sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R
     }
 }
 

@@ -80,6 +80,23 @@ pub fn special(address: u64, bytes: &[u8]) -> Option<Special> {
     }
 }
 
+/// Does the repeated string instruction store in each iteration? `None`: the instruction is not one.
+pub fn repeated_string(bytes: &[u8]) -> Option<bool> {
+    let mut repeated = false;
+    for byte in bytes {
+        match byte {
+            0xf2 | 0xf3 => repeated = true,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 => {}
+            // INS, MOVS, STOS
+            0x6c | 0x6d | 0xa4 | 0xa5 | 0xaa | 0xab => return repeated.then_some(true),
+            // OUTS, CMPS, LODS, SCAS
+            0x6e | 0x6f | 0xa6 | 0xa7 | 0xac..=0xaf => return repeated.then_some(false),
+            _ => return None,
+        }
+    }
+    None
+}
+
 fn control_register(opcode: u8, modrm: u8, rex: u8) -> Option<Special> {
     let control = modrm >> 3 & 7 | if rex & REX_R != 0 { 8 } else { 0 };
     let general = modrm & 7 | if rex & REX_B != 0 { 8 } else { 0 };
@@ -152,6 +169,25 @@ mod tests {
         Operand {
             base: Some(number),
             ..Operand::default()
+        }
+    }
+
+    /// Bytes as the assembler GNU as 2.40 produces them.
+    #[test]
+    fn repeated_strings() {
+        let cases: [(&[u8], Option<bool>); 9] = [
+            (&[0xf3, 0xaa], Some(true)),        // rep stosb
+            (&[0xf3, 0x48, 0xab], Some(true)),  // rep stosq
+            (&[0x66, 0xf3, 0xa5], Some(true)),  // rep movsw
+            (&[0x67, 0xf3, 0xa4], Some(true)),  // rep movsb (%esi),(%edi)
+            (&[0xf2, 0xae], Some(false)),       // repnz scasb
+            (&[0xf3, 0x48, 0xad], Some(false)), // rep lodsq
+            (&[0xaa], None),                    // stosb
+            (&[0xf3, 0x90], None),              // pause
+            (&[0xf3, 0x0f, 0x6f, 0x06], None),  // movdqu (%rsi),%xmm0
+        ];
+        for (bytes, known) in cases {
+            assert_eq!(repeated_string(bytes), known, "{bytes:x?}");
         }
     }
 

@@ -148,7 +148,7 @@ unsafe extern "C" fn on_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_pl
     let recorded = state.is_recorded();
     let mut told = None;
     if let Some(sampled) = &state.sampled {
-        block.at_limit(state.instructions, sampled.length, Some(on_interval));
+        block.at_limit(sampled.work, sampled.length, Some(on_interval));
         sampled.count(&block, state.instructions);
     }
     for instruction in block.instructions() {

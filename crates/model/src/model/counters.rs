@@ -97,7 +97,12 @@ pub struct Cycles {
 
 impl Cycles {
     pub fn total(&self) -> f64 {
-        self.base + self.tlb + self.walks + self.exits + self.guest + self.switches + self.refill
+        self.base + self.beyond_base()
+    }
+
+    /// All but the workload's own.
+    pub fn beyond_base(&self) -> f64 {
+        self.tlb + self.walks + self.exits + self.guest + self.switches + self.refill
     }
 }
 

@@ -27,7 +27,9 @@ struct Interval {
     instructions: f64,
     /// What operations cost in it.
     operations: PerMode,
-    /// What references cost, per instruction, where it was measured.
+    /// Instructions and iterations of repeated string instructions.
+    work: f64,
+    /// What references cost, per unit of work, where it was measured.
     rates: Option<PerMode>,
     shares: Shares,
 }
@@ -155,22 +157,25 @@ impl Run {
         let operations = std::mem::replace(&mut self.operations, none);
         let now = self.follower.counters();
         let begin = std::mem::replace(&mut self.begin, now);
+        let instructions = std::mem::take(&mut self.instructions);
+        // A trace without block vectors has counted instructions only.
+        let work = (blocks.iter().sum::<u64>() as f64).max(instructions);
         // The run's last interval may end early.
-        let long = self.instructions >= self.length as f64 / 2.0;
+        let long = work >= self.length as f64 / 2.0;
         let measured = recorded && self.warm && long;
         self.warm = recorded;
         let rates = measured.then(|| {
             let counted = self.begin.iter().zip(begin).zip(&operations);
             let cost = counted.map(|((now, begin), operations)| *now - begin - *operations);
-            cost.map(|cost| cost.scaled(1.0 / cost.instructions.max(1.0)))
-                .collect()
+            cost.map(|cost| cost.scaled(1.0 / work.max(1.0))).collect()
         });
         let elements = self
             .intervals
             .first()
             .map_or(blocks.len(), |first| first.shares.len());
         self.intervals.push(Interval {
-            instructions: std::mem::take(&mut self.instructions),
+            instructions,
+            work,
             operations,
             rates,
             shares: shares(blocks, elements),
@@ -235,6 +240,7 @@ impl Run {
                 phase: stratum,
                 window: number,
                 instructions: interval.instructions,
+                work: interval.work / interval.instructions.max(1.0),
                 batch: turns[stratum],
                 entry: 0.0,
                 own: interval.operations,

@@ -38,7 +38,8 @@ pub(super) struct Measured {
     /// read of every page, after which the tables of every mode are filled. It is a total, not per
     /// instruction.
     pub(super) entry: PerMode,
-    /// Batches of its steady part, per instruction.
+    /// Batches of its steady part, per unit of work: an instruction, or an iteration of a repeated
+    /// string instruction.
     pub(super) batches: Vec<PerMode>,
     /// How many batches the phase has, measured or not; without it, no end of them.
     pub(super) population: Option<usize>,
@@ -47,23 +48,27 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Half-width of the 95 % interval of a mode's mean CPI, relative to it: by batch means, with
-    /// Student's t.
+    /// Half-width of the 95 % interval of a mode's mean cost beyond the base, relative to it: by batch
+    /// means, with Student's t.
     pub(super) fn relative_error(&self, mode: usize) -> f64 {
-        let cpi: Vec<f64> = self
+        let costs: Vec<f64> = self
             .batches
             .iter()
-            .map(|batch| batch[mode].cycles.total())
+            .map(|batch| batch[mode].cycles.beyond_base())
             .collect();
-        let n = cpi.len() as f64;
-        let mean = cpi.iter().sum::<f64>() / n;
+        let n = costs.len() as f64;
+        let mean = costs.iter().sum::<f64>() / n;
         let unmeasured = self
             .population
             .map_or(1.0, |population| (1.0 - n / population as f64).max(0.0));
         if n < 2.0 || mean <= 0.0 {
             return 0.0;
         }
-        let variance = cpi.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let variance = costs
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / (n - 1.0);
         t_95(self.batches.len()) * (unmeasured * variance / n).sqrt() / mean
     }
 }

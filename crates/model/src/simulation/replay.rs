@@ -95,7 +95,7 @@ pub(super) fn steered(
                 break;
             }
             let index = indices[mode as usize];
-            let exits_per_instruction = run.rates(segment, index)?.shadow_paging_exits();
+            let exits_per_instruction = run.spent(segment, index, 1.0)?.shadow_paging_exits();
             let mut length = left.min((next_overflow - run.now.instructions).max(0.0));
             if mode == PagingMode::Shadow && exits_per_instruction > 0.0 {
                 let wanted = policy.exits_until_decision().max(1) as f64 - unreported;
@@ -127,7 +127,7 @@ struct Run<'a> {
     phase: u32,
     paging: Option<PagingMode>,
     view: Option<crate::policy::PolicyView>,
-    /// Squares of the cycles' absolute errors, by phase and mode.
+    /// Cycles that were estimated from batches, by phase and mode: all but the base, which is known.
     spent: Vec<Vec<f64>>,
 }
 
@@ -179,11 +179,22 @@ impl<'a> Run<'a> {
         Ok((segment.instructions - entry * segment.entry).max(0.0))
     }
 
-    fn rates(&self, segment: &Segment, index: usize) -> Result<&'a Counters, ModelError> {
-        let course: &'a Course<'a> = self.course;
-        let measured = course.measured.get(segment.phase).and_then(Option::as_ref);
-        let measured = measured.ok_or_else(|| ModelError::field("phase", "was not measured"))?;
-        Ok(&measured.batches[segment.batch % measured.batches.len()][index])
+    /// What `instructions` of the segment's steady part count.
+    fn spent(
+        &self,
+        segment: &Segment,
+        index: usize,
+        instructions: f64,
+    ) -> Result<Counters, ModelError> {
+        let batches = &self.course.phase(segment)?.batches;
+        let mut spent =
+            batches[segment.batch % batches.len()][index].scaled(instructions * segment.work);
+        // The instructions are known, and with them what they cost by themselves.
+        if spent.instructions > 0.0 {
+            spent.cycles.base *= instructions / spent.instructions;
+        }
+        spent.instructions = instructions;
+        Ok(spent)
     }
 
     fn advance(
@@ -192,8 +203,8 @@ impl<'a> Run<'a> {
         index: usize,
         instructions: f64,
     ) -> Result<(), ModelError> {
-        let spent = self.rates(segment, index)?.scaled(instructions);
-        self.spent[segment.phase][index] += spent.cycles.total();
+        let spent = self.spent(segment, index, instructions)?;
+        self.spent[segment.phase][index] += spent.cycles.beyond_base();
         self.now = self.now + spent;
         Ok(())
     }

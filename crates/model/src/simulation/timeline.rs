@@ -14,6 +14,8 @@ pub(super) struct Segment {
     pub(super) phase: usize,
     pub(super) window: u32,
     pub(super) instructions: f64,
+    /// Its work per instruction, in the unit of its phase's rates.
+    pub(super) work: f64,
     /// The batch of the phase that represents it.
     pub(super) batch: usize,
     /// Share of the phase's entry that happens at its start; 0 when the phase continues.
@@ -52,6 +54,7 @@ pub(super) fn segments(workload: &Workload, setup: &Setup) -> Result<Vec<Segment
                 phase: index,
                 window: number,
                 instructions: length,
+                work: 1.0,
                 batch,
                 entry,
                 own: Vec::new(),
