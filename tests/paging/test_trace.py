@@ -285,23 +285,37 @@ def test_an_estimate_holds_against_a_whole_trace(tmp_path: Path, soak: bool) -> 
         assert off <= 2 * estimate["relative_error_percent"] < 40, (off, truth, estimate)
 
 
+SAMPLED = ("--sample", "200K", "--every", "1M")
+# A whole trace of a busy loop would be long.
+WHOLE_AND_SAMPLED = pytest.mark.parametrize(
+    ("sample", "step"), [((), "sleep 0.5"), (SAMPLED, ":")], ids=["whole", "sampled"]
+)
+
+
 @pytest.mark.slow
-def test_a_command_that_is_ended_after_its_time_is_simulated_so_far(tmp_path: Path) -> None:
+@WHOLE_AND_SAMPLED
+def test_a_command_that_is_ended_after_its_time_is_simulated_so_far(
+    tmp_path: Path, sample: tuple[str, ...], step: str
+) -> None:
     needs_qemu()
-    line = ("paging", "trace", "--online", "--no-slowdown", "--quiet", "--timeout", "1s")
-    done = vtax(*line, "--", "sleep", "60", cwd=tmp_path)
+    line = ("paging", "trace", "--online", "--no-slowdown", "--quiet", "--timeout", "1s", *sample)
+    done = vtax(*line, "--", "sh", "-c", f"while :; do {step}; done", cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGKILL or done.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in done.stderr
     assert "shadow" in done.stdout
+    assert ("±" in done.stdout) == bool(sample)
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_traced_and_leaves_nothing_else(tmp_path: Path) -> None:
+@WHOLE_AND_SAMPLED
+def test_ctrl_c_keeps_what_was_traced_and_leaves_nothing_else(
+    tmp_path: Path, sample: tuple[str, ...], step: str
+) -> None:
     needs_qemu()
     out = tmp_path / "cut.vtrace"
-    line = command("paging", "trace", "--out", str(out), "--json", "--", "sh", "-c")
+    line = command("paging", "trace", "--out", str(out), "--json", *sample, "--", "sh", "-c")
     started = subprocess.Popen(
-        [*line, "echo begun; while :; do sleep 0.1; done"],
+        [*line, f"echo begun; while :; do {step}; done"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )  # fmt: skip
@@ -317,3 +331,7 @@ def test_ctrl_c_keeps_what_was_traced_and_leaves_nothing_else(tmp_path: Path) ->
     assert found["slowdown"] is None and "Ctrl-C" in found["slowdown_reason"]
     assert sum(len(block.references) for block in blocks(out)) == found["references"] > 10_000
     assert list(tmp_path.iterdir()) == [out]
+    if sample:
+        assert 4 <= found["recorded_intervals"] < found["intervals"] / 3
+        done = vtax("paging", "simulate", str(out), "--json", "--mode", "nested")
+        assert 0 < json.loads(done.stdout)["modes"][0]["relative_error_percent"] < 100
