@@ -238,7 +238,8 @@ def test_a_sampled_trace_has_every_operation_and_the_references_of_some_interval
             ends.append((block.ends.recorded, within))
             within = Block()
     assert not within.references and not within.instructions
-    # An interval ends with a block; QEMU leaves a repeated string instruction after 65,536 iterations.
+    # An interval ends with a block; QEMU leaves a repeated string instruction after 65,536
+    # iterations.
     assert all(50_000 <= each < 50_500 + 65_536 for each in work[:-1])
     # The program itself has no such instruction.
     assert sum(each < 50_500 for each in work) > 5 * ROUNDS // 50_000
