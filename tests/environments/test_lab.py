@@ -25,21 +25,21 @@ from vtax.environments import build, sandbox
 from vtax.environments import kvm_counters as counters
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.channel import Channel
+from vtax.environments.emulated_host import contents, emulator
+from vtax.environments.emulated_host.emulator import Descriptors, Emulated
+from vtax.environments.emulated_host.qmp import Qmp, QmpError
 from vtax.environments.hiding import View
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import (
     Lab,
-    emulator,
     environment,
     guest_initramfs,
     host_initramfs,
     nested,
     snapshot,
 )
-from vtax.environments.lab.emulator import Descriptors, Emulated
 from vtax.environments.lab.nested import Nested
-from vtax.environments.lab.qmp import Qmp, QmpError
 from vtax.environments.lab.snapshot import Name, Store
 from vtax.environments.unpacked_qemu import QemuProgram
 
@@ -245,23 +245,23 @@ def test_the_hosts_libraries_are_those_that_ldd_names() -> None:
         "\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n"
     )
     expected = [Path("/lib/x86_64-linux-gnu/libz.so.1"), Path("/lib64/ld-linux-x86-64.so.2")]
-    assert host_initramfs.parse_ldd(text) == expected
+    assert contents.parse_ldd(text) == expected
     with pytest.raises(VtaxError, match=r"libgone\.so is missing"):
-        host_initramfs.parse_ldd("\tlibgone.so => not found\n")
+        contents.parse_ldd("\tlibgone.so => not found\n")
 
 
 def test_parents_come_before_what_lies_in_them() -> None:
-    found = host_initramfs.folders(["usr/lib/x/a", "init"])
+    found = contents.folders(["usr/lib/x/a", "init"])
     assert found.index("usr") < found.index("usr/lib") < found.index("usr/lib/x")
     assert {"proc", "dev", "sys"} <= set(found) and "." not in found
 
 
 def test_a_missing_or_dynamic_busybox_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(VtaxError, match=r"busybox is missing.*apt-get install busybox-static"):
-        host_initramfs.busybox([tmp_path / "none"])
+        contents.busybox([tmp_path / "none"])
     dynamic = Path(sys.executable).resolve()
     with pytest.raises(VtaxError, match=r"not statically linked.*busybox-static"):
-        host_initramfs.busybox([dynamic])
+        contents.busybox([dynamic])
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.environments.base import allowed_cpus
+from vtax.environments.emulated_host import emulator
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.kvm_counters import metrics
-from vtax.environments.lab import boot, emulator, host_initramfs, nested
+from vtax.environments.lab import boot, host_initramfs, nested
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 

@@ -19,7 +19,7 @@ from tested_machines import checked
 from vtax.core.cache import folder
 from vtax.environments.agent import MachineLostError
 from vtax.environments.base import allowed_cpus
-from vtax.environments.lab import traces
+from vtax.environments.emulated_host import traces
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.lab.snapshot import Name, Store
@@ -143,7 +143,7 @@ def test_a_host_that_hangs_leaves_what_it_was_doing(
     freeze += (
         "echo 1 > /run/cg/agent/cgroup.procs && (sleep 1; echo 1 > /run/cg/agent/cgroup.freeze) &"
     )
-    monkeypatch.setattr("vtax.environments.lab.host.REQUEST_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("vtax.environments.emulated_host.host.REQUEST_TIMEOUT_S", 3.0)
     lab = checked("lab:guest=builtin")
     assert isinstance(lab, Lab)
     with LabMachine(lab, tmp_path, allowed_cpus()) as machine:

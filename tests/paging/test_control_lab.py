@@ -20,7 +20,7 @@ import pytest
 
 from counter_page import page
 from paging_switch_lab import Background, Checked, SharedLab, mode, qemus, shell, started
-from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.emulated_host.host import EmulatedHost
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 from paging_switch_lab import Background, Checked, SharedLab, mode, oopses, qemus, shell, started
 from vtax.core import binaries
 from vtax.core.errors import VtaxError
-from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.emulated_host.host import EmulatedHost
 
 pytestmark = pytest.mark.slow
 

@@ -28,9 +28,9 @@ from vtax.core.runner import repetition
 from vtax.core.runner.instruments.record import Recording, RemoteRecorder
 from vtax.core.runner.repetition import Repetition
 from vtax.environments.base import allowed_cpus
+from vtax.environments.emulated_host.host import HOST_PROGRAM
 from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
-from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine_command import MachineCommand
 from vtax.record.campaign import record_in

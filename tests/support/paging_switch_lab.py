@@ -14,9 +14,9 @@ from vtax.core import cache
 from vtax.core.errors import VtaxError
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import allowed_cpus
-from vtax.environments.lab import traces
+from vtax.environments.emulated_host import traces
+from vtax.environments.emulated_host.host import EmulatedHost
 from vtax.environments.lab.environment import Lab
-from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine_command import MachineCommand
 

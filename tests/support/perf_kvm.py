@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.emulated_host.host import EmulatedHost
 
 TREE = "/run/vtax/host"
 """The real host's tree in the emulated one, after `enter`."""

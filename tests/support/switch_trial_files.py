@@ -12,9 +12,9 @@ from typing import Any
 from command_line import vtax
 from vtax.core import binaries
 from vtax.environments import guest_kernel
+from vtax.environments.emulated_host import contents
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
-from vtax.environments.lab import host_initramfs
 
 HERE = Path(__file__).parent
 PATIENCE_S = 300.0
@@ -54,7 +54,7 @@ def make(folder: Path) -> None:
     files |= {
         "modules/order": " ".join(name for name, _ in modules).encode(),
         "init": INIT.encode(),
-        "bin/busybox": host_initramfs.busybox().read_bytes(),
+        "bin/busybox": contents.busybox().read_bytes(),
         "bin/vtax-agent": agent.read_bytes(),
         "bin/disk-writer": writer.read_bytes(),
     }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
 
-BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
+BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab", "xen")
 """The modules of vtax's own environments, in the order in which they are shown."""
 BASELINE = "native"
 """The spec of the machine that others are compared with."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from vtax.core.checks.model import Check
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_kernel, link, sandbox, swap
+from vtax.environments import guest_kernel, link, qemu_program, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
@@ -35,7 +35,6 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.machine import Machine, counting, pausing, shared_tree
 from vtax.environments.qemu_program import (
-    CHANNEL,
     INSTALLED,
     Emulator,
     Installed,
@@ -202,11 +201,9 @@ class Qemu(HostTree, link.Linked):
         line = [str(self._program()), "-accel", accel, "-machine", "q35", "-smp", str(self.smp)]
         line += ["-cpu", self.cpu or {"kvm": "host", "tcg": "max"}[accel]]
         line += ["-m", f"{self.memory_bytes >> 20}M"]
-        line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
-        line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
-        line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
-        line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
-        line += ["-append", " ".join(self._parameters(guest))]
+        line += qemu_program.BARE
+        files = _inside("kernel"), _inside("initramfs")
+        line += self.emulator.boot(*files, self._parameters(guest))
         line += export("host", sandbox.TREE, "readonly=on,multidevs=remap")
         line += export("work", sandbox.WORK, "multidevs=remap")
         if self.swap_bytes:
@@ -223,10 +220,7 @@ class Qemu(HostTree, link.Linked):
             memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
             line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
             line += ["-device", "ivshmem-plain,memdev=page"]
-        line += ["-device", "virtio-serial-pci"]
-        line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
-        line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
-        return [*line, *self.emulator.options]
+        return [*line, *qemu_program.agent_port(channel_fd), *self.emulator.options]
 
     def _program(self) -> Path:
         return self.emulator.program or program()
@@ -235,20 +229,7 @@ class Qemu(HostTree, link.Linked):
         unused = [] if self.swap_bytes else [guest_kernel.DISK_MODULE]
         unused += [] if self.link else guest_kernel.NETWORK_MODULES
         modules = [each for each in guest.modules if Path(each).stem not in unused]
-        return [
-            "console=ttyS0",
-            "quiet",
-            # Reboot at once on panic, which -no-reboot turns into QEMU's end.
-            "panic=-1",
-            # A busy host delivers the timer's interrupts too late for the kernel's test of them,
-            # which then panics (kernel-parameters.txt).
-            "no_timer_check",
-            "vtax.lower=9p:host",
-            "vtax.work=9p:work",
-            f"vtax.channel=virtio:{CHANNEL}",
-            f"vtax.modules={':'.join(modules)}",
-            *self.emulator.parameters,
-        ]
+        return [*qemu_program.tree_parameters(modules), *self.emulator.parameters]
 
 
 def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:

@@ -172,14 +172,10 @@ class QemuArm64(ProcessEnvironment):
         line += ["-accel", "tcg,thread=single", "-m", f"{self.memory_bytes >> 20}M"]
         if self.icount is not None:
             line += ["-icount", f"shift={self.icount},sleep=off"]
-        line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
-        line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
-        line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
+        line += qemu_program.BARE
         line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
         line += ["-append", _PARAMETERS]
-        line += ["-device", "virtio-serial-pci"]
-        line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
-        return [*line, "-device", f"virtserialport,chardev=agent,name={qemu_program.CHANNEL}"]
+        return [*line, *qemu_program.agent_port(channel_fd)]
 
 
 # The kernel's tests of its ciphers would share the CPU with the first program. Programs have equal

@@ -23,6 +23,15 @@ KVM_API = 12
 
 
 @dataclass(frozen=True, slots=True)
+class Hypervisor:
+    """What QEMU boots instead of the guest's kernel, which then is its first domain's."""
+
+    image: Path
+    """A multiboot image, inside the guest's box."""
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class Emulator:
     """Which QEMU a guest runs in, and what QEMU gets besides what the guest needs."""
 
@@ -35,9 +44,51 @@ class Emulator:
     """Host files to let into the box, with their paths inside."""
     writable: Mapping[Path, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    hypervisor: Hypervisor | None = None
+
+    def boot(self, kernel: Path, initramfs: Path, parameters: Sequence[str]) -> list[str]:
+        """Options that boot a kernel, by itself or as the hypervisor's first domain."""
+        line = " ".join(parameters)
+        if self.hypervisor is None:
+            return ["-kernel", str(kernel), "-initrd", str(initramfs), "-append", line]
+        # QEMU parts multiboot modules at commas; a doubled one is a comma.
+        modules = f"{kernel} {line.replace(',', ',,')},{initramfs}"
+        own = ["-kernel", str(self.hypervisor.image), "-append", self.hypervisor.line]
+        return [*own, "-initrd", modules]
 
 
 INSTALLED = Emulator()
+
+
+BARE = (
+    "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none",
+    "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
+    "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+)  # fmt: skip
+"""Options of every machine: nothing but a console, and no way out of QEMU's own process."""
+
+
+def agent_port(descriptor: int) -> list[str]:
+    """QEMU's options for the channel to the agent, whose other end is a descriptor."""
+    line = ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,fd={descriptor}"]
+    return [*line, "-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
+
+
+def tree_parameters(modules: Sequence[str]) -> list[str]:
+    """Parameters of the kernel of a guest that sees this machine's tree by 9p."""
+    return [
+        "console=ttyS0",
+        "quiet",
+        # Reboot at once on panic, which -no-reboot turns into QEMU's end.
+        "panic=-1",
+        # A busy host delivers the timer's interrupts too late for the kernel's test of them, which
+        # then panics (kernel-parameters.txt).
+        "no_timer_check",
+        "vtax.lower=9p:host",
+        "vtax.work=9p:work",
+        f"vtax.channel=virtio:{CHANNEL}",
+        f"vtax.modules={':'.join(modules)}",
+    ]
 
 
 def program() -> Path:

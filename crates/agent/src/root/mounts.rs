@@ -184,7 +184,7 @@ fn put_work(source: &FolderSource, target: &str) -> Result<(), InitError> {
 
 /// Mount a 9p export or a folder of it.
 fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
-    let whole = plan9(&export.tag, cache, flags);
+    let whole = plan9(export, cache, flags);
     let Some(folder) = &export.folder else {
         return put(&whole.as_file_system(), target);
     };
@@ -238,11 +238,12 @@ struct Plan9 {
     flags: MsFlags,
 }
 
-fn plan9(tag: &str, cache: &str, flags: MsFlags) -> Plan9 {
+fn plan9(export: &Export, cache: &str, flags: MsFlags) -> Plan9 {
     // With the default message size of 8 KiB, each 8 KiB read would cost a VM exit.
-    let options = format!("trans=virtio,version=9p2000.L,cache={cache},msize=1048576");
+    let transport = &export.transport;
+    let options = format!("trans={transport},version=9p2000.L,cache={cache},msize=1048576");
     Plan9 {
-        tag: tag.into(),
+        tag: export.tag.clone(),
         options,
         flags,
     }

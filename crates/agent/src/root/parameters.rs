@@ -31,6 +31,8 @@ pub enum FolderSource {
 /// A 9p export, or a folder of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
+    /// How the kernel reaches it: the value of the mount option `trans`.
+    pub transport: String,
     /// The export's tag.
     pub tag: String,
     /// The folder to use; `None`: the whole export. To use a folder that becomes a mount point
@@ -38,19 +40,20 @@ pub struct Export {
     pub folder: Option<String>,
 }
 
-impl FromStr for Export {
-    type Err = ();
+const USUAL_TRANSPORT: &str = "virtio";
 
+impl Export {
     /// `TAG` or `TAG/FOLDER`.
-    fn from_str(text: &str) -> Result<Self, ()> {
+    fn parse(transport: &str, text: &str) -> Option<Self> {
         let (tag, folder) = match text.split_once('/') {
             Some((tag, folder)) => (tag, Some(folder)),
             None => (text, None),
         };
         if tag.is_empty() || folder.is_some_and(str::is_empty) {
-            return Err(());
+            return None;
         }
-        Ok(Self {
+        Some(Self {
+            transport: transport.into(),
             tag: tag.into(),
             folder: folder.map(Into::into),
         })
@@ -141,19 +144,32 @@ fn lower(text: &str) -> Result<Lower, ParameterError> {
     }
 }
 
-/// `hostfs`, `hostfs:PATH`, `9p:TAG`, `9p:TAG/FOLDER` or `disk:DEVICE`.
+/// `hostfs`, `hostfs:PATH`, `disk:DEVICE`, or `9p:TAG`, `9p:TAG/FOLDER` and, by another transport than
+/// virtio, `9p.TRANSPORT:TAG`.
 fn source(name: &'static str, text: &str) -> Result<FolderSource, ParameterError> {
+    let form = || ParameterError::Form(name, text.into());
     match text.split_once(':').unwrap_or((text, "")) {
         ("hostfs", "") if name == "vtax.lower" => Ok(FolderSource::Hostfs("/".into())),
         ("hostfs", path) if path.starts_with('/') => Ok(FolderSource::Hostfs(path.into())),
         ("disk", path) if name == "vtax.lower" && path.starts_with("/dev/") => {
             Ok(FolderSource::Disk(path.into()))
         }
-        ("9p", export) => match export.parse() {
-            Ok(export) => Ok(FolderSource::Plan9(export)),
-            Err(()) => Err(ParameterError::Form(name, text.into())),
-        },
-        _ => Err(ParameterError::Form(name, text.into())),
+        (kind, export) => transport(kind)
+            .and_then(|transport| Export::parse(transport, export))
+            .map(FolderSource::Plan9)
+            .ok_or_else(form),
+    }
+}
+
+/// What is between `9p` and the tag; a mount option, and so only of letters.
+fn transport(kind: &str) -> Option<&str> {
+    match kind.split_once('.') {
+        None => (kind == "9p").then_some(USUAL_TRANSPORT),
+        Some((name, transport)) => {
+            let is_word =
+                !transport.is_empty() && transport.bytes().all(|b| b.is_ascii_lowercase());
+            (name == "9p" && is_word).then_some(transport)
+        }
     }
 }
 
@@ -211,6 +227,7 @@ mod tests {
 
     fn whole(tag: &str) -> FolderSource {
         FolderSource::Plan9(Export {
+            transport: "virtio".into(),
             tag: tag.into(),
             folder: None,
         })
@@ -264,6 +281,7 @@ mod tests {
         let parameters: Parameters = line.parse().unwrap();
         let part = |tag: &str, folder: &str| {
             FolderSource::Plan9(Export {
+                transport: "virtio".into(),
                 tag: tag.into(),
                 folder: Some(folder.into()),
             })
@@ -274,6 +292,18 @@ mod tests {
         let parameters: Parameters = line.parse().unwrap();
         let disk = FolderSource::Disk("/dev/vda".into());
         assert_eq!(parameters.lower, Lower::Host(disk));
+    }
+
+    #[test]
+    fn a_paravirtualized_guest() {
+        let line = "vtax.lower=9p.xen:host/a vtax.channel=/dev/hvc0";
+        let parameters: Parameters = line.parse().unwrap();
+        let export = Export {
+            transport: "xen".into(),
+            tag: "host".into(),
+            folder: Some("a".into()),
+        };
+        assert_eq!(parameters.lower, Lower::Host(FolderSource::Plan9(export)));
     }
 
     #[test]
@@ -309,6 +339,11 @@ mod tests {
             ("vtax.lower=9p: vtax.channel=/dev/x", "vtax.lower"),
             ("vtax.lower=9p:host/ vtax.channel=/dev/x", "vtax.lower"),
             ("vtax.lower=9p:/tree vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p.:tree vtax.channel=/dev/x", "vtax.lower"),
+            (
+                "vtax.lower=9p.fd,rfdno=3:tree vtax.channel=/dev/x",
+                "vtax.lower",
+            ),
             ("vtax.lower=disk:vda vtax.channel=/dev/x", "vtax.lower"),
             (
                 "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.channel=/dev/x",

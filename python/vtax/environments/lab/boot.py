@@ -12,9 +12,9 @@ from vtax.core.errors import VtaxError
 from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.console import plain_text
+from vtax.environments.emulated_host.host import PATH, EmulatedHost
 from vtax.environments.lab import nested
 from vtax.environments.lab.guest_initramfs import BUSYBOX
-from vtax.environments.lab.host import PATH, EmulatedHost
 from vtax.environments.lab.nested import Nested
 from vtax.environments.machine_command import MachineCommand
 

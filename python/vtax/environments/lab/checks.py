@@ -6,9 +6,9 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding, State
 from vtax.core.errors import VtaxError
 from vtax.environments import packages, unpacked_qemu
+from vtax.environments.emulated_host.contents import BUSYBOX_PATHS, busybox
+from vtax.environments.emulated_host.emulator import svm_obstacle
 from vtax.environments.lab import program
-from vtax.environments.lab.emulator import svm_obstacle
-from vtax.environments.lab.host_initramfs import BUSYBOX_PATHS, busybox
 from vtax.environments.qemu_program import PROGRAM, QemuKernel
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from vtax.environments.base import PagingEnvironment
 from vtax.environments.capabilities import Capability, GuestPage, PagingMode, Switch
+from vtax.environments.emulated_host import emulator
+from vtax.environments.emulated_host.emulator import Emulated
 from vtax.environments.lab import guest_initramfs, host_initramfs, program
-from vtax.environments.lab.emulator import Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.workloads.base import MachineShape
 
@@ -69,7 +70,7 @@ class LabConfiguration(PagingEnvironment):
     def files(self, parts: host_initramfs.Parts) -> Sequence[Path]:
         """Every file that a saved lab is made of, including the code that makes it."""
         image = [Path(self.guest)] if self.kind in ("disk", "initramfs") else []
-        return [*parts.files(), *image, *sorted(Path(__file__).parent.glob("*.py"))]
+        return [*parts.files(), *image, *_code()]
 
     def nested(self, modules: tuple[str, ...]) -> Nested:
         """The nested guests; `modules` are in their initramfs."""
@@ -106,3 +107,9 @@ def _image_format(image: Path) -> str:
     # header.
     with image.open("rb") as file:
         return "qcow2" if file.read(4) == QCOW2_MAGIC else "raw"
+
+
+def _code() -> Sequence[Path]:
+    return sorted(
+        [*Path(__file__).parent.glob("*.py"), *Path(emulator.__file__).parent.glob("*.py")]
+    )

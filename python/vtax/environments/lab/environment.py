@@ -31,8 +31,9 @@ from vtax.environments.capabilities import (
     RecordOutside,
     Switch,
 )
+from vtax.environments.emulated_host import emulator
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
-from vtax.environments.lab import emulator, guest_initramfs, host_initramfs, program
+from vtax.environments.lab import guest_initramfs, host_initramfs, program
 from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.configuration import LabConfiguration
 

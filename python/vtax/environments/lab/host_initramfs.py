@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from vtax.core import binaries, elf
 from vtax.core.errors import VtaxError
 from vtax.environments import guest_kernel, qemu_program
+from vtax.environments.emulated_host import contents
+from vtax.environments.emulated_host.host import HOST_PROGRAM
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import guest_initramfs
-from vtax.environments.lab.host import HOST_PROGRAM
 
 QEMU = PurePosixPath("/usr/bin") / qemu_program.PROGRAM
 """The path of QEMU in the emulated host, wherever it is on the real host."""
@@ -31,9 +31,6 @@ MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "
 FOR_TREE = ("overlay", "veth", "bridge", "sch_tbf", "vhost_net", "zram", "loop")
 """Modules for programs of the real host, where the kernel has them as modules."""
 KVM_MODULE = "/modules/kvm_amd.ko"
-BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
-BUSYBOX_PACKAGE = "busybox-static"
-FOLDERS = ("dev", "proc", "run", "sys", "tmp", "var", "etc", "root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +82,11 @@ def find_parts(kernel: Path | None) -> Parts:
         kernel=found,
         agent=binaries.find("vtax-agent"),
         host_program=own,
-        busybox=busybox(),
+        busybox=contents.busybox(),
         qemu=program.resolve(),
-        libraries=tuple(dict.fromkeys([*libraries(program), *(_libraries_of(own) if own else ())])),
+        libraries=tuple(
+            dict.fromkeys([*contents.libraries(program), *(_libraries_of(own) if own else ())])
+        ),
         firmware=tuple(_firmware(program)),
     )
 
@@ -100,38 +99,7 @@ def _host_program() -> Path | None:
 
 def _libraries_of(own: Path) -> Sequence[Path]:
     """The libraries of vtax's program: none, unless libelf cannot be linked statically."""
-    return () if elf.is_static(own) else libraries(own)
-
-
-def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
-    """A statically linked busybox; raises VtaxError with the remedy when there is none."""
-    remedy = f"apt-get install {BUSYBOX_PACKAGE}"
-    for path in paths:
-        if path.is_file():
-            if not elf.is_static(path):
-                raise VtaxError(f"{path} is not statically linked: guests cannot run it", remedy)
-            return path
-    raise VtaxError("busybox is missing: the lab's guests have their shell from it", remedy)
-
-
-def libraries(program: Path) -> list[Path]:
-    """The shared libraries that a program loads, the dynamic linker included.
-
-    Raises VtaxError when ldd fails or does not find a library.
-    """
-    done = subprocess.run(
-        ["ldd", str(program)], capture_output=True, text=True, timeout=20, check=False
-    )
-    if done.returncode != 0:
-        raise VtaxError(f"cannot tell which libraries {program} needs: {done.stderr.strip()}")
-    return parse_ldd(done.stdout)
-
-
-def parse_ldd(text: str) -> list[Path]:
-    """The paths in what ldd prints; raises VtaxError when a library is not found."""
-    if missing := re.search(r"(\S+) => not found", text):
-        raise VtaxError(f"QEMU does not start: its library {missing[1]} is missing")
-    return [Path(found) for found in re.findall(r"(/\S+) \(0x", text)]
+    return () if elf.is_static(own) else contents.libraries(own)
 
 
 def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
@@ -151,7 +119,7 @@ def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
     parameter = f"?npt={int(nested_paging)}"
     loaded = [f"/modules/{name}.ko" for name, _ in modules]
     return HostFiles(
-        newc(files, folders(files)),
+        newc(files, contents.folders(files)),
         tuple(path + parameter if path == KVM_MODULE else path for path in loaded),
         guest_modules,
     )
@@ -169,12 +137,6 @@ def _for_guests(parts: Parts, initramfs: bytes) -> dict[str, bytes]:
     found |= {PurePosixPath(path): path.read_bytes() for path in parts.libraries}
     found |= {FIRMWARE_FOLDER / path.name: path.read_bytes() for path in parts.firmware}
     return {str(path).lstrip("/"): content for path, content in found.items()}
-
-
-def folders(files: Iterable[str]) -> tuple[str, ...]:
-    """All folders that contain the files, parents first, and those that init mounts on."""
-    found = {str(parent) for name in files for parent in PurePosixPath(name).parents}
-    return tuple(sorted((found | set(FOLDERS)) - {"."}))
 
 
 def _firmware(program: Path) -> list[Path]:

@@ -26,11 +26,11 @@ from vtax.environments.capabilities import (
     Switch,
     offered,
 )
+from vtax.environments.emulated_host.host import HOST_PROGRAM
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested, program
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from vtax.environments.emulated_host import ports
 from vtax.environments.lab import host_initramfs
 from vtax.environments.lab.guest_initramfs import Kind
 from vtax.environments.qemu_program import CHANNEL
@@ -17,7 +18,6 @@ mounted the real host's tree. So it exports folders above the mount points, and 
 those again at each access."""
 TREE = "tree"
 """The folder in an export that is mounted on later."""
-PORTS = "/dev/virtio-ports"
 TAP = "tap0"
 HOST_ADDRESS = "192.168.77.1/24"
 GUEST_ADDRESS = "192.168.77.2/24"
@@ -37,16 +37,6 @@ class Nested:
 def folder(number: int) -> PurePosixPath:
     """Where guest `number` has its QMP socket, PID file and console."""
     return GUESTS / str(number)
-
-
-def port_name(number: int) -> str:
-    """The virtio-serial port of the emulated host that is the channel of guest `number`."""
-    return f"org.vtax.guest.{number}"
-
-
-def port_device(number: int) -> str:
-    """The device of that port, under the name that udev would give it."""
-    return f"{PORTS}/{port_name(number)}"
 
 
 def command(nested: Nested, number: int) -> list[str]:
@@ -75,7 +65,7 @@ def command(nested: Nested, number: int) -> list[str]:
     line += ["-append", " ".join(_parameters(nested))]
     line += ["-qmp", f"unix:{own / 'qmp'},server=on,wait=off"]
     line += ["-device", "virtio-serial-device"]
-    line += ["-chardev", f"pipe,id=agent,path={port_device(number)}"]
+    line += ["-chardev", f"pipe,id=agent,path={ports.device(number)}"]
     line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
     if number == 0:
         # Each guest has a tap device of its own.
@@ -92,9 +82,7 @@ def command(nested: Nested, number: int) -> list[str]:
 
 def prepare_script(count: int) -> str:
     """Shell commands that ready the emulated host for its guests."""
-    lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {PORTS}"]
-    lines += ["for port in /sys/class/virtio-ports/*; do"]
-    lines += [f'ln -s "/dev/${{port##*/}}" "{PORTS}/$(cat "$port/name")"', "done"]
+    lines = ["set -e", "busybox --install -s /bin", *ports.lines()]
     lines += [f"mkdir -p {EXPORTS}/host/{TREE} {EXPORTS}/work/{TREE}"]
     lines += [f"mkdir -p {' '.join(str(folder(number)) for number in range(count))}"]
     lines += ["mkdir -p /dev/net", "[ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200"]

@@ -18,10 +18,11 @@ from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.channel import Channel
-from vtax.environments.lab import boot, host_initramfs, program, snapshot, traces
+from vtax.environments.emulated_host import traces
+from vtax.environments.emulated_host.emulator import Emulator
+from vtax.environments.emulated_host.host import EmulatedHost
+from vtax.environments.lab import boot, host_initramfs, program, snapshot
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.environments.lab.emulator import Emulator
-from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
 
 NUDGE_S = 5.0

@@ -9,17 +9,16 @@ from typing import Self
 
 from vtax.environments import guest_kernel, sandbox
 from vtax.environments.agent import STDIN, Finished, given_input
+from vtax.environments.emulated_host import contents
+from vtax.environments.emulated_host.emulator import KEPT
 from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.environments.lab.emulator import KEPT
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.machine_command import MachineCommand
 
 ROOT = PurePosixPath("/run/vtax/root")
 LAYER = PurePosixPath("/run/vtax/layer")
 """The folder for what is written over the tree, in memory."""
-HOST = PurePosixPath("/run/vtax/host")
-"""The folder where the agent mounts the real host's tree."""
 OUTPUT = "command"
 """The folder of the command's output, in the work folder."""
 
@@ -79,11 +78,11 @@ class Tree:
 def root_script(kept: Path | None, kernel: GuestKernel) -> str:
     """Shell commands that put the root together after the agent has mounted the host's tree."""
     own = f"{ROOT}/lib/modules/{kernel.release}"
-    modules = shlex.quote(f"{HOST}{kernel.tree}")
+    modules = shlex.quote(f"{contents.TREE}{kernel.tree}")
     lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {LAYER} {ROOT}"]
     lines += [f"mount -t tmpfs -o mode=755,size=75% layer {LAYER}"]
     lines += [f"mkdir {LAYER}/upper {LAYER}/work"]
-    over = f"lowerdir={HOST},upperdir={LAYER}/upper,workdir={LAYER}/work"
+    over = f"lowerdir={contents.TREE},upperdir={LAYER}/upper,workdir={LAYER}/work"
     lines += [f"mount -t overlay -o {over} root {ROOT}"]
     lines += [f"mount -t proc proc {ROOT}/proc", f"mount -t sysfs sysfs {ROOT}/sys"]
     lines += [f"mount -t cgroup2 cgroup2 {ROOT}/sys/fs/cgroup"]

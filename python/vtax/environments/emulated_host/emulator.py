@@ -16,10 +16,10 @@ from vtax.core.errors import VtaxError
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.emulated_host import ports
+from vtax.environments.emulated_host.qmp import Qmp
+from vtax.environments.emulated_host.traces import PARAMETER
 from vtax.environments.hiding import View
-from vtax.environments.lab import nested
-from vtax.environments.lab.qmp import Qmp
-from vtax.environments.lab.traces import PARAMETER
 from vtax.environments.machine import spawn
 
 CPU = "EPYC"
@@ -45,8 +45,9 @@ class Emulated:
     kernel: Path
     modules: tuple[str, ...]
     view: View
-    qemu: qemu_program.Emulator
     """The host's files that its guests do not see."""
+    qemu: qemu_program.Emulator
+    cpu: str = CPU
     image: Path | None = None
     """Disk image, which the emulated host sees read-only."""
     image_format: str = "raw"
@@ -93,7 +94,7 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     # Counting instructions needs one thread for all CPUs.
     threads = "single" if machine.icount is not None else "multi"
     line = [str(machine.qemu.program), *machine.qemu.options]
-    line += ["-accel", f"tcg,thread={threads}", "-cpu", CPU]
+    line += ["-accel", f"tcg,thread={threads}", "-cpu", machine.cpu]
     line += ["-smp", str(machine.smp), "-m", size]
     if machine.ram:
         share = "off" if machine.saved else "on"
@@ -103,18 +104,16 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
         line += ["-machine", "q35"]
     if machine.icount is not None:
         line += ["-icount", f"shift={machine.icount},sleep=off"]
-    line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
-    line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
-    line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
+    line += qemu_program.BARE
     line += ["-chardev", f"socket,id=monitor,fd={fds.monitor}", "-mon", "monitor,mode=control"]
-    line += ["-kernel", str(_inside("kernel")), "-initrd", f"/proc/self/fd/{fds.initramfs}"]
-    line += ["-append", " ".join(_parameters(machine))]
+    initramfs = Path(f"/proc/self/fd/{fds.initramfs}")
+    line += machine.qemu.boot(_inside("kernel"), initramfs, _parameters(machine))
     line += qemu_program.export("host", sandbox.TREE, "readonly=on,multidevs=remap")
     line += qemu_program.export("work", sandbox.WORK, "multidevs=remap")
     line += ["-device", "virtio-serial-pci"]
     line += _port("agent", fds.host, qemu_program.CHANNEL, 1)
     for number, fd in enumerate(fds.guests):
-        line += _port(f"guest{number}", fd, nested.port_name(number), number + 2)
+        line += _port(f"guest{number}", fd, ports.name(number), number + 2)
     if machine.image:
         drive = f"file={_inside('image')},format={machine.image_format},readonly=on"
         line += ["-drive", f"if=none,id=image,{drive}", "-device", "virtio-blk-pci,drive=image"]
@@ -140,6 +139,7 @@ def _parameters(machine: Emulated) -> list[str]:
         "vtax.work=9p:work",
         f"vtax.channel=virtio:{qemu_program.CHANNEL}",
         f"vtax.modules={':'.join(machine.modules)}",
+        *machine.qemu.parameters,
     ]
 
 

@@ -12,7 +12,7 @@ import time
 
 from vtax.core.errors import VtaxError
 from vtax.environments.console import ConsoleTail, plain_text
-from vtax.environments.lab.qmp import Qmp
+from vtax.environments.emulated_host.qmp import Qmp
 
 PARAMETER = "sysrq_always_enabled"
 """Parameter of the emulated host's kernel."""
