@@ -1,9 +1,13 @@
 //! Rates of translation: the guest's own tables and one core behind them.
+//!
+//! With `--follow opteron/random/nested PASSES` nothing is timed: the references are followed that
+//! many times, for a tool that counts instructions. The difference between two runs is without the
+//! guest's start, which takes longer than a pass.
 
 #![allow(clippy::unwrap_used)]
 
 use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group};
 use vtax_model::model::address::{Gva, PageSize, Reference, TableFormat};
 use vtax_model::model::core::{Core, CoreSetup};
 use vtax_model::model::guest::{Block, Guest, GuestSetup};
@@ -21,6 +25,14 @@ const BLOCK: usize = 1 << 20;
 const MACHINES: [(&str, &str); 2] = [
     ("opteron", include_str!("opteron-sized.toml")),
     ("server", include_str!("server-sized.toml")),
+];
+
+/// What a core does about a reference, and whether it walks.
+const MODES: [(&str, Translating, bool); 4] = [
+    ("tlb-only", Translating::Native, false),
+    ("native", Translating::Native, true),
+    ("nested", Translating::Nested, true),
+    ("shadow", Translating::Shadow, true),
 ];
 
 /// A guest with all pages of the range mapped and written.
@@ -87,6 +99,14 @@ fn sequential() -> Vec<Reference> {
         .collect()
 }
 
+/// The guest's own walk of each reference, without a core.
+fn fill(guest: &Guest, block: &mut Block, references: &[Reference]) {
+    let mut rest = references;
+    while !rest.is_empty() {
+        rest = &rest[block.fill(guest, rest).0..];
+    }
+}
+
 /// Follows the references as a simulation does, in blocks.
 fn follow(guest: &Guest, block: &mut Block, core: &mut Core, references: &[Reference]) {
     let mut rest = references;
@@ -99,13 +119,7 @@ fn follow(guest: &Guest, block: &mut Block, core: &mut Core, references: &[Refer
 }
 
 fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, references: &[Reference]) {
-    let modes = [
-        ("tlb-only", Translating::Native, false),
-        ("native", Translating::Native, true),
-        ("nested", Translating::Nested, true),
-        ("shadow", Translating::Shadow, true),
-    ];
-    for (name, translating, walks) in modes {
+    for (name, translating, walks) in MODES {
         let mut cores = [core(machine, translating, walks)];
         let guest = guest(machine, &mut cores);
         let mut block = Block::default();
@@ -141,15 +155,53 @@ fn guest_only(criterion: &mut Criterion) {
         .throughput(Throughput::Elements(references.len() as u64))
         .sample_size(20);
     group.bench_function("random", |bencher| {
-        bencher.iter(|| {
-            let mut rest = &references[..];
-            while !rest.is_empty() {
-                rest = &rest[block.fill(&guest, rest).0..];
-            }
-        });
+        bencher.iter(|| fill(&guest, &mut block, &references));
     });
     group.finish();
 }
 
+/// Follows the references of one setup, or lets the guest alone walk for them.
+fn count(setup: &str, passes: usize) {
+    let mut parts = setup.split('/');
+    let [machine, pattern, mode] = [(); 3].map(|()| parts.next().unwrap());
+    let (_, text) = MACHINES
+        .into_iter()
+        .find(|known| known.0 == machine)
+        .unwrap();
+    let machine = Machine::parse(text).unwrap();
+    let references = if pattern == "random" {
+        random()
+    } else {
+        assert_eq!(pattern, "sequential");
+        sequential()
+    };
+    let modes = MODES.into_iter().filter(|known| known.0 == mode);
+    let mut cores: Vec<_> = modes
+        .map(|(_, translating, walks)| core(&machine, translating, walks))
+        .collect();
+    assert!(mode == "guest" || !cores.is_empty(), "{mode}");
+    let guest = guest(&machine, &mut cores);
+    let mut block = Block::default();
+    for _ in 0..passes {
+        match &mut cores[..] {
+            [core] => follow(&guest, &mut block, core, &references),
+            _ => fill(&guest, &mut block, &references),
+        }
+    }
+    for core in &cores {
+        println!("{:?}", core.counters());
+    }
+}
+
 criterion_group!(benches, guest_only, translate);
-criterion_main!(benches);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [option, setup, passes, ..] = &arguments[..]
+        && option == "--follow"
+    {
+        return count(setup, passes.parse().unwrap());
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}
