@@ -113,7 +113,7 @@ fn follow(guest: &Guest, block: &mut Block, core: &mut Core, references: &[Refer
     while !rest.is_empty() {
         let (taken, changes) = block.fill(guest, rest);
         assert!(!changes, "all pages are mapped, and nothing is written");
-        core.access_all(block.accesses(), guest.tables());
+        core.follow_block(block, guest.tables());
         rest = &rest[taken..];
     }
 }

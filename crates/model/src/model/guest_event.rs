@@ -36,6 +36,45 @@ pub struct Access {
     pub found: Translation,
 }
 
+/// What TLBs need to know of a reference that the guest's tables translate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub address: Gva,
+    pub write: bool,
+    /// The first guest frame of the page.
+    pub frame: Gfn,
+    /// The page size that the guest mapped.
+    pub size: PageSize,
+    /// Does the guest's entry allow writes, and is its dirty bit set?
+    pub writable: bool,
+}
+
+/// Successive references that the guest's tables translate; the tables of the walks are found only
+/// for those that miss the TLBs.
+pub trait Translated {
+    fn seen(&self) -> impl Iterator<Item = Seen>;
+
+    /// The tables of the walk for the reference at a position, root first, and how many are used.
+    fn tables(&self, at: usize) -> Option<(&[Gfn; MAX_LEVELS], u8)>;
+}
+
+impl Translated for [Access] {
+    fn seen(&self) -> impl Iterator<Item = Seen> {
+        self.iter().map(|access| Seen {
+            address: access.address,
+            write: access.write,
+            frame: access.found.frame,
+            size: access.found.size,
+            writable: access.found.writable && access.found.dirty,
+        })
+    }
+
+    fn tables(&self, at: usize) -> Option<(&[Gfn; MAX_LEVELS], u8)> {
+        let found = &self.get(at)?.found;
+        Some((&found.tables, found.depth))
+    }
+}
+
 /// How far a walk of the guest's tables got before it found an absent or forbidding entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialWalk {

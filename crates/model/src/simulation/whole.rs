@@ -176,7 +176,7 @@ impl Follower {
             let (taken, changes) = self.block.fill(&self.guest, references);
             for lane in &mut self.lanes {
                 let tables = self.guest.tables();
-                lane.core.access_all(self.block.accesses(), tables);
+                lane.core.follow_block(&self.block, tables);
             }
             references = references.get(taken..).unwrap_or_default();
             if let Some((first, rest)) = references.split_first().filter(|_| changes) {

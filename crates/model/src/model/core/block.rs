@@ -8,20 +8,29 @@
 
 use super::Core;
 use super::tlb::Found;
-use crate::model::guest::GuestTables;
-use crate::model::guest_event::Access;
+use crate::model::guest::{Block, GuestTables};
+use crate::model::guest_event::{Access, Seen, Translated};
 use crate::model::mode::Translating;
 
+/// References that missed the TLBs, with their positions in the block.
+pub(super) type Missed = Vec<(Seen, usize)>;
+
 impl Core {
+    /// [`Self::access_all`] for the references of a block.
+    pub fn follow_block(&mut self, block: &Block, tables: &GuestTables) {
+        if self.is_staged() {
+            self.access_staged(block);
+            self.data.serve();
+        } else {
+            self.access_all(block.accesses(), tables);
+        }
+    }
+
     /// Follows these references of the guest, which does nothing else between them.
     ///
     /// The counts are the same as after calling [`Core::access`] for each reference in turn.
     pub fn access_all(&mut self, block: &[Access], tables: &GuestTables) {
-        if block.is_empty() {
-            return;
-        }
-        let staged = matches!(self.translating, Translating::Native | Translating::Nested);
-        if staged {
+        if self.is_staged() {
             self.access_staged(block);
         } else {
             for access in block {
@@ -31,15 +40,18 @@ impl Core {
         self.data.serve();
     }
 
-    fn access_staged(&mut self, block: &[Access]) {
+    fn is_staged(&self) -> bool {
+        matches!(self.translating, Translating::Native | Translating::Nested)
+    }
+
+    fn access_staged(&mut self, block: &(impl Translated + ?Sized)) {
         // An exit empties the TLB in which a later reference of the block would be looked up.
         let exits_empty = self.translating == Translating::Nested && !self.machine.tlb.tagged;
         let space = self.spaces.current();
         let mut missed = std::mem::take(&mut self.missed);
-        for (access, at) in block.iter().zip(0..) {
-            let found = &access.found;
-            let size = self.entry_size(access.address, found);
-            match self.tlb.look_up(access.address, size, space, access.write) {
+        for (seen, at) in block.seen().zip(0..) {
+            let size = self.size_of_entry(seen.address, seen.frame, seen.size);
+            match self.tlb.look_up(seen.address, size, space, seen.write) {
                 Found::First => continue,
                 Found::Second => {
                     self.tally.second_tlb_hits += 1;
@@ -48,48 +60,50 @@ impl Core {
                 Found::Missed => self.tally.tlb_misses += 1,
             }
             if self.walks {
-                if exits_empty && !self.is_mapped(access) {
+                if exits_empty && !self.is_mapped(block, &seen, at) {
                     self.walk_missed(block, &mut missed);
-                    self.walk_staged(access);
+                    self.walk_staged(block, &seen, at);
                 } else {
-                    missed.push(at);
+                    missed.push((seen, at));
                 }
             }
-            self.pieces |= size.shift() < self.guest_spans[found.size as usize];
-            let writable = found.writable && found.dirty;
-            self.tlb.insert(access.address, size, space, writable);
+            self.pieces |= size.shift() < self.guest_spans[seen.size as usize];
+            self.tlb.insert(seen.address, size, space, seen.writable);
         }
         self.walk_missed(block, &mut missed);
         self.missed = missed;
     }
 
-    /// Walks for the references at these positions of the block, in order.
-    fn walk_missed(&mut self, block: &[Access], missed: &mut Vec<u32>) {
-        for at in missed.drain(..) {
-            if let Some(access) = block.get(at as usize) {
-                self.walk_staged(access);
-            }
+    /// Walks for these references of the block, in order.
+    fn walk_missed(&mut self, block: &(impl Translated + ?Sized), missed: &mut Missed) {
+        for (seen, at) in missed.drain(..) {
+            self.walk_staged(block, &seen, at);
         }
     }
 
     #[inline]
-    fn walk_staged(&mut self, access: &Access) {
-        let (address, found) = (access.address, &access.found);
+    fn walk_staged(&mut self, block: &(impl Translated + ?Sized), seen: &Seen, at: usize) {
+        let Some((tables, depth)) = block.tables(at) else {
+            return;
+        };
         if self.translating == Translating::Native {
-            self.walk_native(address, &found.tables, found.depth);
+            self.walk_native(seen.address, tables, depth);
         } else {
-            let data = self.data_address(address, found);
-            self.walk_nested(address, &found.tables, found.depth, data);
+            let data = self.data_in(seen.address, seen.frame, seen.size);
+            self.walk_nested(seen.address, tables, depth, data);
         }
     }
 
     /// Has the host mapped everything that a nested walk can translate? Then the walk does not
     /// exit.
-    fn is_mapped(&self, access: &Access) -> bool {
-        let found = &access.found;
-        let tables = found.tables.iter().take(usize::from(found.depth));
+    fn is_mapped(&self, block: &(impl Translated + ?Sized), seen: &Seen, at: usize) -> bool {
+        let Some((tables, depth)) = block.tables(at) else {
+            return true;
+        };
+        let tables = tables.iter().take(usize::from(depth));
         let mut frames = tables.map(|table| table.address());
-        self.host.has(self.data_address(access.address, found))
+        self.host
+            .has(self.data_in(seen.address, seen.frame, seen.size))
             && frames.all(|at| self.host.has(at))
     }
 }

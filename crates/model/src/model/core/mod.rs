@@ -25,7 +25,7 @@ pub use native::{GUEST_BASE, host_address};
 pub use nested::host_entry_address;
 
 use crate::error::ModelError;
-use crate::model::address::{Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
+use crate::model::address::{Gfn, Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
 use crate::model::cost_account::CostAccount;
 use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{GuestTables, MAX_MEMORY_BYTES};
@@ -91,8 +91,8 @@ pub struct Core {
     /// The guest's clock at the last event: entries up to this time are lost at a switch to shadow
     /// paging.
     clock: u64,
-    /// Room for the positions of the references of a block that missed the TLB.
-    missed: Vec<u32>,
+    /// Room for the references of a block that missed the TLB.
+    missed: block::Missed,
     tally: Tally,
     /// Everything that is not in `tally` and that `data` does not count.
     charged: Counters,
@@ -366,22 +366,31 @@ impl Core {
     /// The guest physical address of `address`, of which only the page matters.
     #[inline]
     fn data_address(&self, address: Gva, found: &Translation) -> Gpa {
-        let offset = address.0 & ((1 << self.guest_spans[found.size as usize]) - 1);
-        Gpa(found
-            .frame
-            .address()
-            .0
-            .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
+        self.data_in(address, found.frame, found.size)
+    }
+
+    /// [`Self::data_address`] in the page of this size that begins at `frame`.
+    #[inline]
+    fn data_in(&self, address: Gva, frame: Gfn, size: PageSize) -> Gpa {
+        let offset = address.0 & ((1 << self.guest_spans[size as usize]) - 1);
+        let offset = offset >> PAGE_SHIFT << PAGE_SHIFT;
+        Gpa(frame.address().0.wrapping_add(offset))
     }
 
     /// The size of the TLB entry for `address`.
     #[inline]
     fn entry_size(&self, address: Gva, found: &Translation) -> PageSize {
+        self.size_of_entry(address, found.frame, found.size)
+    }
+
+    /// [`Self::entry_size`] in the page of this size that begins at `frame`.
+    #[inline]
+    fn size_of_entry(&self, address: Gva, frame: Gfn, size: PageSize) -> PageSize {
         if self.mixed {
-            let host = self.host.pages.at(self.data_address(address, found));
-            return found.size.min(host);
+            let host = self.host.pages.at(self.data_in(address, frame, size));
+            return size.min(host);
         }
-        self.entry_sizes[found.size as usize]
+        self.entry_sizes[size as usize]
     }
 
     /// Leaves the guest once; without tags this empties the TLBs.

@@ -4,16 +4,20 @@
 //! block first finds the lowest tables, for which it remembers recent paths. Then it reads all
 //! entries, which a processor does for many at a time, and finally examines them.
 
+use std::cell::OnceCell;
+
 use super::Guest;
-use super::tables::{Leaf, Path};
-use crate::model::address::{Gfn, Gva, PAGE_SHIFT, Reference};
-use crate::model::guest_event::Access;
+use super::tables::{End, Leaf, Path};
+use crate::model::address::{Gfn, Gva, MAX_LEVELS, PAGE_SHIFT, PageSize, Reference, TableFormat};
+use crate::model::guest_event::{Access, Seen, Translated};
 
 /// The most accesses of a block: they stay in a processor's nearest caches from stage to stage.
 const LONGEST: usize = 256;
 /// The most accesses after a reference that changed the guest: others may follow soon, as when
 /// memory is touched for the first time.
 const SHORTEST: usize = 2;
+/// The most references of a block, most of which are then to the page of the reference before.
+const MOST_REFERENCES: usize = 1 << 20;
 /// How many paths to tables are remembered: those to 2 GiB of consecutive 4 KiB pages.
 const PATHS: usize = 1024;
 
@@ -22,46 +26,54 @@ const PATHS: usize = 1024;
 /// Consecutive references to one page are one access: the others hit the first TLB in every mode.
 #[derive(Debug)]
 pub struct Block {
-    accesses: Vec<Access>,
+    format: TableFormat,
+    found: Vec<Found>,
+    /// The same with all that the guest's tables say, which only shadow paging needs.
+    accesses: OnceCell<Vec<Access>>,
     /// The page of the last reference in the block, and whether it was written.
     last: Option<(u64, bool)>,
-    paths: Vec<Option<Known>>,
-    pending: Vec<Pending>,
+    known: Vec<Known>,
+    /// The paths that are known, apart from their ends: few references need them.
+    paths: Vec<Path>,
     /// The most accesses of the next block.
     limit: usize,
     /// The number of blocks so far.
     number: u64,
 }
 
-/// The path to the entries of a region, which is what one entry of level 2 covers.
+/// The end of the path to the entries of a region, which is what one entry of level 2 covers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     region: u64,
     root: Gfn,
     /// The block in which the path was last needed.
     block: u64,
-    path: Path,
+    end: End,
 }
 
 /// A reference whose table is found.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
-    address: Gva,
-    write: bool,
-    /// Its index among the references that fill the block.
-    number: usize,
-    /// Its index in `paths`.
-    slot: usize,
+struct Found {
+    reference: Reference,
     leaf: Leaf,
+    /// Where the leaf is read.
+    leaf_index: usize,
+    /// Its index among the references that fill the block.
+    number: u32,
+    /// Its index in `paths`.
+    slot: u16,
+    size: PageSize,
 }
 
 impl Default for Block {
     fn default() -> Self {
         Self {
-            accesses: Vec::with_capacity(LONGEST),
+            format: TableFormat::default(),
+            found: Vec::with_capacity(LONGEST),
+            accesses: OnceCell::new(),
             last: None,
-            paths: vec![None; PATHS],
-            pending: Vec::with_capacity(LONGEST),
+            known: vec![Known::NOTHING; PATHS],
+            paths: vec![Path::NONE; PATHS],
             limit: LONGEST,
             number: 0,
         }
@@ -73,34 +85,19 @@ impl Block {
     /// fault, set a dirty bit or exit for a device, or as many as fit. Returns how many references
     /// were taken, and whether the next one changes the guest.
     pub fn fill(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
+        let references = references.get(..MOST_REFERENCES).unwrap_or(references);
+        self.format = guest.tables.format();
+        self.accesses.take();
         let (mut taken, mut changes) = self.find_tables(guest, references);
-        for pending in &mut self.pending {
-            if let Some(known) = &self.paths[pending.slot] {
-                pending.leaf = guest.tables.leaf(&known.path, pending.address);
-            }
+        for found in &mut self.found {
+            found.leaf = guest.tables.leaf(found.leaf_index);
         }
-        self.accesses.clear();
-        for pending in &self.pending {
-            let (address, write) = (pending.address, pending.write);
-            let known = self.paths[pending.slot].as_ref();
-            let found = known.and_then(|known| {
-                guest
-                    .tables
-                    .follow(&known.path, pending.leaf, address, write)
-            });
-            let found = found.filter(|found| !guest.is_device(address, found));
-            let Some(found) = found else {
-                (taken, changes) = (pending.number, true);
-                break;
-            };
-            self.accesses.push(Access {
-                address,
-                write,
-                found,
-            });
+        if let Some(usable) = self.found.iter().position(|found| !found.is_usable(guest)) {
+            (taken, changes) = (self.found[usable].number as usize, true);
+            self.found.truncate(usable);
         }
-        if let Some(access) = self.accesses.last() {
-            self.last = Some((access.address.0 >> PAGE_SHIFT, access.write));
+        if let Some(found) = self.found.last() {
+            self.followed(found.reference);
         }
         self.limit = if changes {
             SHORTEST
@@ -110,8 +107,22 @@ impl Block {
         (taken, changes)
     }
 
+    /// The block with all that the guest's tables say.
     pub fn accesses(&self) -> &[Access] {
-        &self.accesses
+        self.accesses
+            .get_or_init(|| self.found.iter().map(|found| self.access(found)).collect())
+    }
+
+    fn access(&self, found: &Found) -> Access {
+        let (address, path) = (
+            found.reference.address(),
+            &self.paths[usize::from(found.slot)],
+        );
+        Access {
+            address,
+            write: found.reference.write(),
+            found: found.leaf.translation(path, self.format, address),
+        }
     }
 
     /// Records that a reference which the block could not take has been followed.
@@ -124,63 +135,113 @@ impl Block {
         self.last = None;
     }
 
-    /// Makes the references pending whose tables exist; returns the same as [`Self::fill`].
+    /// Finds the tables of the references, as far as they exist; returns the same as
+    /// [`Self::fill`].
     fn find_tables(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
-        self.pending.clear();
+        self.found.clear();
         self.number += 1;
         let mut last = self.last;
         let span = guest.tables.format().span(2);
-        for (reference, number) in references.iter().zip(0..) {
+        for (&reference, number) in references.iter().zip(0..) {
             let (address, write) = (reference.address(), reference.write());
             let page = address.0 >> PAGE_SHIFT;
             if last.is_some_and(|(before, written)| page == before && (written || !write)) {
                 continue;
             }
-            if self.pending.len() == self.limit {
-                return (number, false);
+            if self.found.len() == self.limit {
+                return (number as usize, false);
             }
-            let slot = match self.slot(guest, address, address.0 >> span) {
-                Ok(slot) => slot,
-                Err(changes) => return (number, changes),
+            let (slot, end) = match self.slot(guest, address, address.0 >> span) {
+                Ok(found) => found,
+                Err(changes) => return (number as usize, changes),
             };
-            self.pending.push(Pending {
-                address,
-                write,
+            self.found.push(Found {
+                reference,
+                leaf: Leaf::default(),
+                leaf_index: guest.tables.leaf_index(&end, address),
                 number,
                 slot,
-                leaf: Leaf::default(),
+                size: end.size(),
             });
             last = Some((page, write));
         }
         (references.len(), false)
     }
 
-    /// The slot that remembers the path to the region's entries. Fails when there is no path and
-    /// the guest has to make it (`true`), or when a pending reference needs the slot (`false`).
+    /// The slot that remembers the path to the region's entries, and the path's end. Fails when
+    /// there is no path and the guest has to make it (`true`), or when a reference of the block
+    /// needs the slot (`false`).
     #[inline]
-    fn slot(&mut self, guest: &Guest, address: Gva, region: u64) -> Result<usize, bool> {
+    fn slot(&mut self, guest: &Guest, address: Gva, region: u64) -> Result<(u16, End), bool> {
         let mixed = region ^ (region >> PATHS.trailing_zeros());
-        let slot = usize::try_from(mixed).unwrap_or_default() % PATHS;
-        if let Some(known) = &mut self.paths[slot] {
-            let held = known.region == region
-                && known.root == guest.root
-                && guest.tables.holds(&known.path);
-            if held {
-                known.block = self.number;
-                return Ok(slot);
-            }
-            if known.block == self.number {
-                return Err(false);
-            }
+        let slot = u16::try_from(mixed % PATHS as u64).unwrap_or_default();
+        let known = &self.known[usize::from(slot)];
+        let held =
+            known.region == region && known.root == guest.root && guest.tables.holds(&known.end);
+        if !held {
+            self.learn(guest, address, region, slot)?;
+        }
+        let known = &mut self.known[usize::from(slot)];
+        known.block = self.number;
+        Ok((slot, known.end))
+    }
+
+    /// Remembers another path in the slot.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, guest: &Guest, address: Gva, region: u64, slot: u16) -> Result<(), bool> {
+        let slot = usize::from(slot);
+        if self.known[slot].block == self.number {
+            return Err(false);
         }
         let path = guest.tables.path(guest.root, address).ok_or(true)?;
-        self.paths[slot] = Some(Known {
+        self.known[slot] = Known {
             region,
             root: guest.root,
             block: self.number,
-            path,
-        });
-        Ok(slot)
+            end: path.end,
+        };
+        self.paths[slot] = path;
+        Ok(())
+    }
+}
+
+impl Known {
+    /// No region has this number: regions are parts of addresses.
+    const NOTHING: Self = Self {
+        region: u64::MAX,
+        root: Gfn(0),
+        block: 0,
+        end: Path::NONE.end,
+    };
+}
+
+impl Found {
+    /// Do the guest's tables translate the reference, to memory, without a change of any bit?
+    #[inline]
+    fn is_usable(&self, guest: &Guest) -> bool {
+        let address = self.reference.address();
+        self.leaf.allows(self.reference.write())
+            && !guest.is_device_frame(address, self.leaf.frame(), self.size)
+    }
+}
+
+impl Translated for Block {
+    #[inline]
+    fn seen(&self) -> impl Iterator<Item = Seen> {
+        self.found.iter().map(|found| Seen {
+            address: found.reference.address(),
+            write: found.reference.write(),
+            frame: found.leaf.frame(),
+            size: found.size,
+            writable: found.leaf.is_written(),
+        })
+    }
+
+    #[inline]
+    fn tables(&self, at: usize) -> Option<(&[Gfn; MAX_LEVELS], u8)> {
+        let path = self.paths.get(usize::from(self.found.get(at)?.slot))?;
+        Some((&path.tables, path.depth))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::{Guest, GuestEntry};
 use crate::error::ModelError;
-use crate::model::address::{Gfn, Gva, PAGE_SHIFT};
+use crate::model::address::{Gfn, Gva, PAGE_SHIFT, PageSize};
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::step::{Operation, TableEntry};
 
@@ -53,11 +53,17 @@ impl Guest {
     /// exits in any mode.
     #[inline]
     pub fn is_device(&self, address: Gva, found: &Translation) -> bool {
+        self.is_device_frame(address, found.frame, found.size)
+    }
+
+    /// [`Self::is_device`] for an address in the page of `size` that begins at `frame`.
+    #[inline]
+    pub(super) fn is_device_frame(&self, address: Gva, frame: Gfn, size: PageSize) -> bool {
         if self.observed.is_none() {
             return false;
         }
-        let inside = address.0 & ((1 << self.setup.tables.span(found.size.level())) - 1);
-        found.frame.0 + (inside >> PAGE_SHIFT) >= self.setup.memory_bytes >> PAGE_SHIFT
+        let inside = address.0 & ((1 << self.setup.tables.span(size.level())) - 1);
+        frame.0 + (inside >> PAGE_SHIFT) >= self.setup.memory_bytes >> PAGE_SHIFT
     }
 
     /// The processor's partial walk before it raised a page fault at `address`.

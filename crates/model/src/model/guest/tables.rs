@@ -125,15 +125,79 @@ pub struct GuestTables {
 /// The path to a table whose entry maps a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    tables: [Gfn; MAX_LEVELS],
-    depth: u8,
-    position: u32,
+    pub(super) tables: [Gfn; MAX_LEVELS],
+    pub(super) depth: u8,
+    pub(super) end: End,
+}
+
+/// The table at the end of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
     shape: u64,
+    position: u32,
+    level: u8,
+}
+
+impl Path {
+    /// No path that holds.
+    pub(super) const NONE: Self = Self {
+        tables: [Gfn(0); MAX_LEVELS],
+        depth: 0,
+        end: End {
+            shape: u64::MAX,
+            position: 0,
+            level: 1,
+        },
+    };
+}
+
+impl End {
+    /// The size of the pages that the table's entries map.
+    #[inline]
+    pub(super) const fn size(&self) -> PageSize {
+        PageSize::ALL[(self.level - 1) as usize % PageSize::ALL.len()]
+    }
 }
 
 /// An entry that may map a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Leaf(u64);
+
+impl Leaf {
+    /// Would [`GuestTables::walk`] find a page here and change no bit?
+    #[inline]
+    pub(super) const fn allows(self, write: bool) -> bool {
+        let needed = PRESENT | if write { WRITABLE | DIRTY } else { 0 };
+        self.0 & (needed | OLD) == needed
+    }
+
+    /// Do writes to the page change nothing in the entry?
+    #[inline]
+    pub(super) const fn is_written(self) -> bool {
+        self.0 & (WRITABLE | DIRTY) == WRITABLE | DIRTY
+    }
+
+    #[inline]
+    pub(super) const fn frame(self) -> Gfn {
+        GuestEntry::unpack(self.0).frame
+    }
+
+    /// What [`GuestTables::walk`] along the path finds for `address`.
+    pub(super) fn translation(self, path: &Path, format: TableFormat, address: Gva) -> Translation {
+        let entry = GuestEntry::unpack(self.0);
+        let span = format.span(path.end.level);
+        Translation {
+            page: Gva(address.0 >> span << span),
+            frame: entry.frame,
+            size: path.end.size(),
+            writable: entry.writable,
+            dirty: entry.dirty,
+            tables: path.tables,
+            depth: path.depth,
+            written_at: entry.written_at,
+        }
+    }
+}
 
 /// The result of a walk of the guest's tables.
 pub(super) type Walked = Result<Translation, PartialWalk>;
@@ -320,13 +384,15 @@ impl GuestTables {
             let position = self.position(frame)?;
             let bits = self.bits(position, self.format.index(address.0, level));
             if level == 1 || bits & LARGE != 0 {
-                let (position, depth) = (position as u32, step + 1);
-                let shape = self.shape;
+                let end = End {
+                    shape: self.shape,
+                    position: position as u32,
+                    level,
+                };
                 return Some(Path {
                     tables,
-                    depth,
-                    position,
-                    shape,
+                    depth: step + 1,
+                    end,
                 });
             }
             if bits & PRESENT == 0 {
@@ -339,44 +405,20 @@ impl GuestTables {
 
     /// Is the path still valid?
     #[inline]
-    pub(super) fn holds(&self, path: &Path) -> bool {
-        path.shape == self.shape
+    pub(super) fn holds(&self, end: &End) -> bool {
+        end.shape == self.shape
     }
 
-    /// The entry for `address` at the end of a valid path.
+    /// Where the entry for `address` is at the end of a valid path: an argument of [`Self::leaf`].
     #[inline]
-    pub(super) fn leaf(&self, path: &Path, address: Gva) -> Leaf {
-        let level = self.format.levels() + 1 - path.depth;
-        let index = self.format.index(address.0, level);
-        Leaf(self.bits(path.position as usize, index))
+    pub(super) fn leaf_index(&self, end: &End, address: Gva) -> usize {
+        let index = self.format.index(address.0, end.level);
+        self.at(end.position as usize, index)
     }
 
-    /// [`Self::walk`] along a valid path, where that finds a page and changes no bit.
     #[inline]
-    pub(super) fn follow(
-        &self,
-        path: &Path,
-        leaf: Leaf,
-        address: Gva,
-        write: bool,
-    ) -> Option<Translation> {
-        let needed = PRESENT | if write { WRITABLE | DIRTY } else { 0 };
-        if leaf.0 & (needed | OLD) != needed {
-            return None;
-        }
-        let level = self.format.levels() + 1 - path.depth;
-        let entry = GuestEntry::unpack(leaf.0);
-        let span = self.format.span(level);
-        Some(Translation {
-            page: Gva(address.0 >> span << span),
-            frame: entry.frame,
-            size: PageSize::ALL[usize::from(level - 1) % PageSize::ALL.len()],
-            writable: entry.writable,
-            dirty: entry.dirty,
-            tables: path.tables,
-            depth: path.depth,
-            written_at: entry.written_at,
-        })
+    pub(super) fn leaf(&self, index: usize) -> Leaf {
+        Leaf(self.entries.get(index).copied().unwrap_or_default())
     }
 
     /// All tables below and including `root`, the lowest first.
