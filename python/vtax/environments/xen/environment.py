@@ -85,7 +85,7 @@ class Xen(HostTree, ProcessEnvironment):
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "xen",
         RecordOutside: "xen:domain=native",
-        RecordInside: "xen:domain=native",
+        RecordInside: "xen",
         Pause: "xen:domain=native",
     }
     checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
@@ -126,7 +126,7 @@ class Xen(HostTree, ProcessEnvironment):
         return MachineShape(self.smp, self.memory_bytes)
 
     def offered(self) -> frozenset[type[Capability]]:
-        return frozenset({Files}) if self.domain == "domu" else frozenset(self.offers)
+        return frozenset({Files, RecordInside}) if self.domain == "domu" else frozenset(self.offers)
 
     def host_cpus(self) -> int:
         # dom0 has a CPU of its own beside a domU.

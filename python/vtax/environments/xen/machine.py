@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vtax.core import binaries
 from vtax.core.clocks import Skew
 from vtax.core.errors import VtaxError
 from vtax.environments import sandbox
@@ -20,7 +21,7 @@ from vtax.environments.agent import (
     unless_lost,
 )
 from vtax.environments.base import Launch, MachineLike
-from vtax.environments.capabilities import C, Files, offered
+from vtax.environments.capabilities import C, Files, RecordInside, offered
 from vtax.environments.channel import ChannelTimeoutError
 from vtax.environments.emulated_host.emulator import Emulated, Emulator
 from vtax.environments.emulated_host.host import EmulatedHost
@@ -74,7 +75,8 @@ class XenMachine(MachineLike):
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
-        return offered([Files(self._guest.push, self._guest.pull)], wanted)
+        inside = RecordInside(lambda: str(binaries.find("vtax-host")))
+        return offered([Files(self._guest.push, self._guest.pull), inside], wanted)
 
     def clock_skew(self) -> Skew:
         """How far the domU's clock is from this machine's."""
