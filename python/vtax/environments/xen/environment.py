@@ -136,8 +136,10 @@ class Xen(HostTree, ProcessEnvironment):
         qemu_program.program()
         sandbox.bubblewrap()
         parts.kernel(self.kernel)
-        if self.domain != "native" and (reason := parts.obstacle()):
-            raise VtaxError(f"xen: {reason}", "use xen:domain=native, or a machine with Debian")
+        if self.domain != "native":
+            if reason := parts.obstacle():
+                raise VtaxError(f"xen: {reason}", "use xen:domain=native, or a machine with Debian")
+            parts.hypervisor()
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         if self.domain != "domu":
