@@ -147,7 +147,7 @@ def domu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[XenMachine,
 
 
 def toolstack(machine: XenMachine, script: str) -> str:
-    line = f"{dom0.VARIABLES}; {script}"
+    line = f"{parts.VARIABLES}; {script}"
     return machine.host.must(["busybox", "sh", "-c", line], "ask the toolstack")
 
 
@@ -189,7 +189,7 @@ def cpu_time_s(machine: XenMachine) -> float:
 def test_a_domu_that_ends_is_a_lost_machine(domu: tuple[XenMachine, Path]) -> None:
     machine, work = domu
     (work / "wait").mkdir(exist_ok=True)
-    destroy = f"{dom0.VARIABLES}; sleep 3; xl destroy {dom0.GUEST}"
+    destroy = f"{parts.VARIABLES}; sleep 3; xl destroy {dom0.GUEST}"
     machine.host.must(["busybox", "sh", "-c", f"({destroy}) > /dev/null 2>&1 &"], "x", leave=True)
     begin = time.monotonic()
     with pytest.raises(MachineLostError, match="the domU crashed or powered off"):

@@ -38,6 +38,7 @@ enum Verb {
     Sources(record::cli::SourcesArguments),
     Finish(record::cli::FinishArguments),
     ImportXen(record::cli::ImportXenArguments),
+    RecordXen(record::cli::RecordXenArguments),
     /// Threads that work for guests: found, slowed and put on CPUs
     #[command(subcommand)]
     Place(place::cli::Verb),
@@ -88,6 +89,7 @@ impl Arguments {
             Verb::Sources(arguments) => arguments.carry_out(),
             Verb::Finish(arguments) => arguments.carry_out(),
             Verb::ImportXen(arguments) => arguments.carry_out(),
+            Verb::RecordXen(arguments) => arguments.carry_out(),
             Verb::Place(verb) => verb.carry_out(),
             Verb::Paging(verb) => match *verb {
                 Paging::Switch(arguments) => arguments.carry_out(),

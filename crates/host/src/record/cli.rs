@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::record::availability::Machine;
@@ -212,6 +212,24 @@ pub struct ImportXenArguments {
     json: bool,
 }
 
+/// Record what Xen does, in dom0 by way of xentrace, until SIGINT or SIGTERM
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vtax-host record-xen --every 1ms --out run")]
+pub struct RecordXenArguments {
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
+    every: Duration,
+    /// The program xentrace
+    #[arg(long, value_name = "PATH", default_value = "xentrace")]
+    xentrace: PathBuf,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was recorded as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Slower and faster than every processor that Xen runs on.
 const TSC_HZ: std::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
 
@@ -360,17 +378,31 @@ impl ImportXenArguments {
     }
 }
 
+impl RecordXenArguments {
+    /// Record until a signal; fails as `xen::record` does.
+    pub fn carry_out(self) -> Result<(), Error> {
+        let options = xen::LiveOptions {
+            xentrace: self.xentrace,
+            every: self.every,
+        };
+        tell_of_xen(&xen::record(&options, &self.out)?, &self.out, self.json)
+    }
+}
+
 fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
-    let (out, json) = (arguments.out, arguments.json);
     let source = xen::ImportOptions {
         trace: arguments.trace,
         tsc_hz: arguments.tsc_hz,
         every: arguments.every,
         xenperf: arguments.xenperf_before.zip(arguments.xenperf_after),
     };
-    let imported = xen::import(&source, &out)?;
+    let imported = xen::import(&source, &arguments.out)?;
+    tell_of_xen(&imported, &arguments.out, arguments.json)
+}
+
+fn tell_of_xen(imported: &xen::Imported, out: &Path, json: bool) -> Result<(), Error> {
     if json {
-        return output::json(&imported);
+        return output::json(imported);
     }
     for warning in &imported.warnings {
         eprintln!("vtax: {warning}");

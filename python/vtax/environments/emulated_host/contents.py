@@ -45,6 +45,11 @@ def libraries(program: Path, folders: Sequence[Path] = ()) -> list[Path]:
     return parse_ldd(done.stdout)
 
 
+def needed(program: Path) -> list[Path]:
+    """The libraries of a program that may be statically linked."""
+    return [] if elf.is_static(program) else libraries(program)
+
+
 def parse_ldd(text: str) -> list[Path]:
     """The paths in what ldd prints; raises VtaxError when a library is not found."""
     if missing := re.search(r"(\S+) => not found", text):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vtax.core import binaries, elf
+from vtax.core import binaries
 from vtax.core.errors import VtaxError
 from vtax.environments import guest_kernel, qemu_program
 from vtax.environments.emulated_host import contents
@@ -85,7 +84,7 @@ def find_parts(kernel: Path | None) -> Parts:
         busybox=contents.busybox(),
         qemu=program.resolve(),
         libraries=tuple(
-            dict.fromkeys([*contents.libraries(program), *(_libraries_of(own) if own else ())])
+            dict.fromkeys([*contents.libraries(program), *(contents.needed(own) if own else ())])
         ),
         firmware=tuple(_firmware(program)),
     )
@@ -95,11 +94,6 @@ def _host_program() -> Path | None:
     with contextlib.suppress(VtaxError):
         return binaries.find(HOST_PROGRAM.name)
     return None
-
-
-def _libraries_of(own: Path) -> Sequence[Path]:
-    """The libraries of vtax's program: none, unless libelf cannot be linked statically."""
-    return () if elf.is_static(own) else contents.libraries(own)
 
 
 def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:

@@ -19,9 +19,6 @@ GONE = "gone"
 CONFIGURATION = PurePosixPath("/run/guest.cfg")
 CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
-VARIABLES = (
-    f"export PATH=/usr/lib/xen-{parts.VERSION}/bin:/usr/bin:/bin LD_LIBRARY_PATH={parts.LIBRARIES}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Domain:
 
 def toolstack_script() -> str:
     """Shell commands that ready dom0 for guests."""
-    lines = ["set -e", VARIABLES, "busybox --install -s /bin"]
+    lines = ["set -e", parts.VARIABLES, "busybox --install -s /bin"]
     lines += ["ln -s /run /var/run"]
     lines += ["mkdir -p /run/xen /run/xenstored /var/lib/xen /var/lib/xenstored /var/log/xen"]
     lines += ["mkdir -p /etc/xen && echo 'autoballoon=\"off\"' > /etc/xen/xl.conf"]
@@ -88,7 +85,7 @@ def configuration(domain: Domain) -> str:
 def start_script() -> str:
     """Shell commands that start the guest and join its console to its port."""
     port = ports.device(0)
-    lines = ["set -e", VARIABLES]
+    lines = ["set -e", parts.VARIABLES]
     # Why the device model ended is in its log alone.
     log = f"cat /var/log/xen/qemu-dm-{GUEST}.log >&2"
     lines += [f"xl create -q {CONFIGURATION} || {{ {log}; exit 1; }}"]
@@ -105,7 +102,7 @@ def start_script() -> str:
 
 def lives_script() -> str:
     """Shell commands that fail when the guest is no more."""
-    return f"{VARIABLES}; xl domid {GUEST} > /dev/null 2>&1"
+    return f"{parts.VARIABLES}; xl domid {GUEST} > /dev/null 2>&1"
 
 
 def _quoted(value: str | int | list[str]) -> str:

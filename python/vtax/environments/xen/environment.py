@@ -84,7 +84,7 @@ class Xen(HostTree, ProcessEnvironment):
     examples: ClassVar[Sequence[str]] = ("xen", "xen:domain=dom0,mem=512M", "xen:cap=50")
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "xen",
-        RecordOutside: "xen:domain=native",
+        RecordOutside: "xen",
         RecordInside: "xen",
         Pause: "xen:domain=native",
     }
@@ -126,7 +126,7 @@ class Xen(HostTree, ProcessEnvironment):
         return MachineShape(self.smp, self.memory_bytes)
 
     def offered(self) -> frozenset[type[Capability]]:
-        return frozenset({Files, RecordInside}) if self.domain == "domu" else frozenset(self.offers)
+        return frozenset(self.offers) - ({Pause} if self.domain == "domu" else set())
 
     def host_cpus(self) -> int:
         # dom0 has a CPU of its own beside a domU.

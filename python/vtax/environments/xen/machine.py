@@ -21,13 +21,13 @@ from vtax.environments.agent import (
     unless_lost,
 )
 from vtax.environments.base import Launch, MachineLike
-from vtax.environments.capabilities import C, Files, RecordInside, offered
+from vtax.environments.capabilities import C, Files, RecordInside, RecordOutside, offered
 from vtax.environments.channel import ChannelTimeoutError
 from vtax.environments.emulated_host.emulator import Emulated, Emulator
 from vtax.environments.emulated_host.host import EmulatedHost
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
-from vtax.environments.xen import dom0
+from vtax.environments.xen import dom0, parts
 
 DOM0_TIMEOUT_S = 120.0
 GUEST_TIMEOUT_S = 120.0
@@ -75,8 +75,12 @@ class XenMachine(MachineLike):
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
-        inside = RecordInside(lambda: str(binaries.find("vtax-host")))
-        return offered([Files(self._guest.push, self._guest.pull), inside], wanted)
+        found = (
+            Files(self._guest.push, self._guest.pull),
+            RecordInside(lambda: str(binaries.find("vtax-host"))),
+            RecordOutside({}, self.host, str(parts.RECORDER)),
+        )
+        return offered(found, wanted)
 
     def clock_skew(self) -> Skew:
         """How far the domU's clock is from this machine's."""

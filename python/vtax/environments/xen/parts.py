@@ -11,6 +11,7 @@ from vtax.core.errors import VtaxError
 from vtax.core.formats.files import write_atomic
 from vtax.environments import guest_kernel, packages
 from vtax.environments.emulated_host import contents
+from vtax.environments.emulated_host.host import HOST_PROGRAM
 from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import MAX_IMAGE_BYTES, ModuleTree, decompress
@@ -25,6 +26,7 @@ PACKAGES = (
 )
 PROGRAMS = (
     *(f"usr/lib/xen-{VERSION}/bin/{name}" for name in ("xl", "xenstored", "xenconsoled")),
+    f"usr/lib/xen-{VERSION}/bin/xentrace",
     f"usr/lib/xen-{VERSION}/bin/xen-init-dom0",
     "usr/bin/xenstore-read",
     "usr/libexec/xen-qemu-system-i386",
@@ -39,6 +41,15 @@ DOM0_MODULES = (
     "xen_evtchn", "xen_gntdev", "xen_privcmd", "xenfs",
 )  # fmt: skip
 GUEST_MODULES = ("9p", "9pnet_xen", "overlay")
+VARIABLES = f"export PATH=/usr/lib/xen-{VERSION}/bin:/usr/bin:/bin LD_LIBRARY_PATH={LIBRARIES}"
+"""The first line of a shell script that uses the toolstack."""
+RECORDER = PurePosixPath("/bin/record-xen")
+RECORDER_SCRIPT = f"""\
+#!/bin/busybox sh
+{VARIABLES}
+shift
+exec {HOST_PROGRAM} record-xen "$@"
+"""
 KERNEL = PurePosixPath("/guest/kernel")
 INITRAMFS = PurePosixPath("/guest/initramfs")
 _LIBRARY_FOLDERS = (
@@ -105,10 +116,22 @@ def first_domain(kernel: GuestKernel) -> FirstDomain:
     guest = newc({"init": agent, **_files(guest_modules)}, ("dev", "modules", "proc", "sys", "tmp"))
     files = {"init": agent, "bin/busybox": contents.busybox().read_bytes()}
     files |= _files(modules) | {name: (own / name).read_bytes() for name in PROGRAMS}
-    files |= _libraries(own) | {KEYMAP: b""}
+    files |= _libraries(own) | {KEYMAP: b""} | _recorder()
     files[str(KERNEL.relative_to("/"))] = kernel.kernel.read_bytes()
     files[str(INITRAMFS.relative_to("/"))] = guest
     return FirstDomain(newc(files, contents.folders(files)), _paths(modules), _paths(guest_modules))
+
+
+def _recorder() -> dict[str, bytes]:
+    """The recorder of Xen's events under the name that is asked to `record`; nothing where vtax's
+    own recorder is not installed."""
+    try:
+        program = binaries.find(HOST_PROGRAM.name)
+    except VtaxError:
+        return {}
+    found = {LIBRARIES / path.name: path.read_bytes() for path in contents.needed(program)}
+    found |= {HOST_PROGRAM: program.read_bytes(), RECORDER: RECORDER_SCRIPT.encode()}
+    return {str(path).lstrip("/"): content for path, content in found.items()}
 
 
 def _tree() -> Path:

@@ -91,11 +91,11 @@ struct Unavailable {
 }
 
 /// What must be known before the first row.
-struct Survey {
+pub(super) struct Survey {
     /// The earliest time of any CPU: the file has the CPUs' records in blocks.
-    begin: u64,
+    pub(super) begin: u64,
     /// Does the trace have records of the column's class?
-    known: [bool; COLUMNS],
+    pub(super) known: [bool; COLUMNS],
 }
 
 /// Make the files of a recording from the output of `xentrace`.
@@ -106,38 +106,82 @@ struct Survey {
 pub fn import(source: &ImportOptions, out: &Path) -> Result<Imported, Error> {
     // Check this before anything is written, so that a file that is not a trace leaves nothing
     // behind.
-    let ticks = ticks(source)?;
+    let ticks = ticks(source.tsc_hz, source.every)?;
     let xenperf = source.xenperf.as_ref().map(grown).transpose()?;
     let survey = survey(&source.trace)?;
-    let folder = Folder::create(out)?;
-    let mut writer = Writer::begin(&folder, survey.known)?;
-    let mut timeline = Timeline::new(source.tsc_hz, ticks, survey.begin);
+    let mut rows = Rows::begin(out, survey, source.tsc_hz, ticks)?;
     let mut records = open(&source.trace)?;
     while let Some(record) = next(&mut records, &source.trace)? {
-        if let Some(row) = timeline.take(&record) {
-            writer.put(row)?;
+        rows.take(&record)?;
+    }
+    rows.finish(source.every, records.cut_off, xenperf)
+}
+
+/// The rows of a recording, from records one after the other.
+pub(super) struct Rows {
+    folder: Folder,
+    writer: Writer,
+    timeline: Timeline,
+    survey: Survey,
+    tsc_hz: u64,
+}
+
+impl Rows {
+    /// Begins a recording in the folder `out`, with rows of so many ticks.
+    pub(super) fn begin(
+        out: &Path,
+        survey: Survey,
+        tsc_hz: u64,
+        ticks: u64,
+    ) -> Result<Self, Error> {
+        let folder = Folder::create(out)?;
+        let writer = Writer::begin(&folder, survey.known)?;
+        let timeline = Timeline::new(tsc_hz, ticks, survey.begin);
+        Ok(Self {
+            folder,
+            writer,
+            timeline,
+            survey,
+            tsc_hz,
+        })
+    }
+
+    pub(super) fn take(&mut self, record: &super::Record) -> Result<(), Error> {
+        match self.timeline.take(record) {
+            Some(row) => self.writer.put(row),
+            None => Ok(()),
         }
     }
-    for row in timeline.finish() {
-        writer.put(row)?;
+
+    /// Completes the files.
+    pub(super) fn finish(
+        mut self,
+        every: Duration,
+        cut_off: bool,
+        xenperf: Option<Growth>,
+    ) -> Result<Imported, Error> {
+        for row in self.timeline.finish() {
+            self.writer.put(row)?;
+        }
+        let rows = self.writer.finish(&self.folder)?;
+        let totals = self.timeline.totals();
+        let columns = columns(totals, &self.survey, rows);
+        self.folder.describe("events.json", &columns)?;
+        let imported = Imported {
+            warnings: warnings(totals, cut_off, xenperf.as_ref()),
+            xenperf,
+            ..describe(totals, self.tsc_hz, every, rows)
+        };
+        self.folder.describe("record.json", &imported)?;
+        let stream = self.folder.stream();
+        std::fs::remove_file(&stream).map_err(|error| files::failed(&stream, error))?;
+        Ok(imported)
     }
-    let rows = writer.finish(&folder)?;
-    let totals = timeline.totals();
-    folder.describe("events.json", &columns(totals, &survey, rows))?;
-    let imported = Imported {
-        warnings: warnings(totals, records.cut_off, xenperf.as_ref()),
-        xenperf,
-        ..describe(totals, source, rows)
-    };
-    folder.describe("record.json", &imported)?;
-    std::fs::remove_file(folder.stream())
-        .map_err(|error| files::failed(&folder.stream(), error))?;
-    Ok(imported)
 }
 
 /// The length of a row in ticks.
-fn ticks(source: &ImportOptions) -> Result<u64, Error> {
-    let ticks = u128::from(source.tsc_hz) * source.every.as_nanos() / 1_000_000_000;
+pub(super) fn ticks(tsc_hz: u64, every: Duration) -> Result<u64, Error> {
+    let ticks = u128::from(tsc_hz) * every.as_nanos() / 1_000_000_000;
     let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0);
     let reason = "the interval is shorter than a tick";
     ticks.ok_or_else(|| Error::misuse("--every", reason, "give more"))
@@ -280,15 +324,15 @@ fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
     }
 }
 
-fn describe(totals: &Totals, source: &ImportOptions, rows: u64) -> Imported {
+fn describe(totals: &Totals, tsc_hz: u64, every: Duration, rows: u64) -> Imported {
     Imported {
         format: 1,
         source: "xentrace",
         reference: "wall_clock",
-        interval: u64::try_from(source.every.as_nanos()).unwrap_or(u64::MAX),
+        interval: u64::try_from(every.as_nanos()).unwrap_or(u64::MAX),
         targets_only: false,
         cpus: totals.cpus.iter().copied().collect(),
-        tsc_hz: source.tsc_hz,
+        tsc_hz,
         rows,
         lost: 0,
         records: totals.records,

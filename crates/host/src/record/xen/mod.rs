@@ -2,11 +2,13 @@
 
 mod events;
 mod import;
+mod live;
 mod timeline;
 mod trace;
 mod xenperf;
 
 pub use events::EVENTS;
 pub use import::{ImportOptions, Imported, import};
+pub use live::{LiveOptions, record};
 pub use trace::{Lost, Record, Records, TraceError};
 pub use xenperf::{Growth, Perf, growth, parse};
