@@ -225,7 +225,8 @@ def test_an_interrupt_fetches_the_labs_rows_and_ends_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     checked("lab")
-    busy = "echo begun; while :; do /bin/true; done; : 1002"
+    # The same test may run beside this one.
+    busy = f"echo begun; while :; do /bin/true; done; : {tmp_path.name}"
     words = ("--in", "lab", "--every", "1ms", "--out", "run", "--", "sh", "-c", busy)
     process = started(words, tmp_path)
     # The recorder counts before the workload is started, whose output is a file here.
