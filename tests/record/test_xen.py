@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from subprocess import run
 
 import polars as pl
 import pytest
 
 from command_line import one_line, vtax
 from tested_machines import checked
+from vtax.core import binaries
 
 CALLS = 40_000
 """System calls of `dd`: one read and one write for each byte."""
@@ -39,11 +41,14 @@ def test_hypercalls_of_a_known_program_are_counted(tmp_path: Path) -> None:
     assert (rows["xen.run_time"] <= rows["length_ns"]).all()
 
 
+def test_other_events_are_refused_with_the_way_to_them(tmp_path: Path) -> None:
+    line = [str(binaries.find("vtax-host")), "record-xen", "--out", "run", "--events", "sched"]
+    done = run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "only xen is recorded in dom0; --from guest records other events" in done.stderr
+
+
 def test_without_xen_there_is_no_recording(tmp_path: Path) -> None:
-    from subprocess import run
-
-    from vtax.core import binaries
-
     line = [str(binaries.find("vtax-host")), "record-xen", "--out", "run"]
     done = run(
         [*line, "--xentrace", "/no/such"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -219,6 +219,9 @@ pub struct RecordXenArguments {
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     every: Duration,
+    /// Only xen: other events have other recorders
+    #[arg(long, value_name = "NAMES", value_parser = only_xen)]
+    events: Option<String>,
     /// The program xentrace
     #[arg(long, value_name = "PATH", default_value = "xentrace")]
     xentrace: PathBuf,
@@ -228,6 +231,13 @@ pub struct RecordXenArguments {
     /// Print what was recorded as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn only_xen(names: &str) -> Result<String, String> {
+    if names == "xen" {
+        return Ok(names.to_owned());
+    }
+    Err("only xen is recorded in dom0; --from guest records other events".into())
 }
 
 /// Slower and faster than every processor that Xen runs on.
@@ -381,6 +391,8 @@ impl ImportXenArguments {
 impl RecordXenArguments {
     /// Record until a signal; fails as `xen::record` does.
     pub fn carry_out(self) -> Result<(), Error> {
+        // It can only ask for what is recorded anyway.
+        drop(self.events);
         let options = xen::LiveOptions {
             xentrace: self.xentrace,
             every: self.every,

@@ -25,7 +25,7 @@ def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
             if not elf.is_static(path):
                 raise VtaxError(f"{path} is not statically linked: guests cannot run it", remedy)
             return path
-    raise VtaxError("busybox is missing: the lab's guests have their shell from it", remedy)
+    raise VtaxError("busybox is missing: emulated hosts have their shell from it", remedy)
 
 
 def libraries(program: Path, folders: Sequence[Path] = ()) -> list[Path]:

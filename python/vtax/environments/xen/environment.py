@@ -89,7 +89,6 @@ class Xen(HostTree, ProcessEnvironment):
         Pause: "xen:domain=native",
     }
     checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
-    target_key: ClassVar[str | None] = None
 
     domain: Domain = "domu"
     mode: dom0.Mode = "pv"

@@ -81,9 +81,7 @@ def hypervisor() -> Path:
     Raises VtaxError with the remedy when the packages cannot be had.
     """
     tree = _tree()
-    packed = next(tree.glob(f"boot/xen-{VERSION}*-amd64.gz"), None) or next(
-        tree.glob("boot/xen-*.gz"), None
-    )
+    packed = next(tree.glob("boot/xen-*.gz"), None)
     if packed is None:
         raise VtaxError(f"the package {PACKAGES[0][0]} has no hypervisor", f"remove {tree}")
     if packed.stat().st_size > MAX_IMAGE_BYTES:

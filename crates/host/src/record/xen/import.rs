@@ -127,7 +127,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Begins a recording in the folder `out`, with rows of so many ticks.
+    /// Begins a recording in the folder `out`, with rows of N ticks.
     pub(super) fn begin(
         out: &Path,
         survey: Survey,

@@ -31,7 +31,7 @@ pub struct LiveOptions {
 /// Record all classes of Xen's records until a signal asks for the end.
 ///
 /// `out/intervals.arrows` exists once the first record has come. Fails when `xentrace` cannot be
-/// started or ends by itself, when the processor's rate is unknown, and when the files cannot be
+/// started or ends without a record, when the processor's rate is unknown, and when the files cannot be
 /// written.
 pub fn record(options: &LiveOptions, out: &Path) -> Result<Imported, Error> {
     let tsc_hz =
