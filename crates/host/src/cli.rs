@@ -37,8 +37,8 @@ enum Verb {
     Events(record::cli::EventsArguments),
     Sources(record::cli::SourcesArguments),
     Finish(record::cli::FinishArguments),
-    ImportXen(record::cli::ImportXenArguments),
-    RecordXen(record::cli::RecordXenArguments),
+    ImportXen(record::xen::cli::ImportXenArguments),
+    RecordXen(record::xen::cli::RecordXenArguments),
     /// Threads that work for guests: found, slowed and put on CPUs
     #[command(subcommand)]
     Place(place::cli::Verb),

@@ -1,5 +1,6 @@
 //! Xen: recorded output of `xentrace` becomes rows, and `xenperf`'s text becomes counters.
 
+pub mod cli;
 mod events;
 mod import;
 mod live;
