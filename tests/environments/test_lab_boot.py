@@ -20,7 +20,7 @@ from vtax.environments.emulated_host import emulator
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.kvm_counters import metrics
-from vtax.environments.lab import boot, host_initramfs, nested
+from vtax.environments.lab import host_initramfs, nested, recipe
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 
@@ -152,7 +152,7 @@ def test_too_little_memory_ends_in_an_error(
     start_lab: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emulator, "STATE_TIMEOUT_S", 10.0)
-    monkeypatch.setattr(boot, "HOST_TIMEOUT_S", 40.0)
+    monkeypatch.setattr(recipe, "HOST_TIMEOUT_S", 40.0)
     lab = Lab(memory_bytes=128 << 20, guest="builtin", snapshot=False)
     with (
         pytest.raises(VtaxError, match=r"emulated host (ended while booting|did not boot)"),

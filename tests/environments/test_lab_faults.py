@@ -20,9 +20,9 @@ from vtax.core.cache import folder
 from vtax.environments.agent import MachineLostError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.emulated_host import traces
+from vtax.environments.emulated_host.snapshot import Name, Store
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
-from vtax.environments.lab.snapshot import Name, Store
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_a_signal_while_the_snapshot_is_made_leaves_no_machine_and_no_snapshot(
     if number is signal.SIGKILL:
         # Nobody could remove it, so the next maker of a snapshot does.
         assert [path.name.startswith(".making-") for path in folders] == [True]
-        store = Store(cache / "vtax/lab")
+        store = Store(cache / "vtax/lab", 4)
         with store.making(Name("0" * 16, "1" * 16)) as own:
             assert list((cache / "vtax/lab").glob(".making-*")) == [own]
             store.complete(own, b"", {})

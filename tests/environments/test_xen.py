@@ -14,9 +14,10 @@ import pytest
 from command_line import command, one_line, vtax
 from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError, VtaxError
-from vtax.environments import build, packages
+from vtax.environments import build, packages, qemu_program
 from vtax.environments.agent import MachineLostError
 from vtax.environments.base import allowed_cpus
+from vtax.environments.capabilities import Guests
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.qemu_program import Emulator, Hypervisor
@@ -48,6 +49,10 @@ def test_the_defaults_are_a_paravirtualized_domu() -> None:
         ("xen:mode=hvm", "mode=hvm is not pv or pvh"),
         ("xen:domain=dom0,cap=50", "cap= is for a domU; use domain=domu"),
         ("xen:domain=native,mode=pvh", "mode= is for a domU"),
+        ("xen:domain=native,guests=2", "guests= is for a domU"),
+        ("xen:guests=5", "guests=5 must be a whole number from 1 to 4"),
+        ("xen:guests=2,pcpus=3", "pcpus=3 must be a whole number from 1 to 2"),
+        ("xen:snapshot=no", "snapshot=no is unknown; use on or off"),
         ("xen:cap=101", "cap=101 must be a whole number from 0 to 100"),
         ("xen:weight=0", "weight=0 must be a whole number from 1 to 65535"),
         ("xen:mem=100M", "mem=100M is too small to boot"),
@@ -61,9 +66,12 @@ def test_a_wrong_value_is_named(spec: str, says: str) -> None:
 
 
 def test_the_configuration_of_a_domu() -> None:
-    domain = dom0.Domain("pvh", 300 * MIB, 2, 512, 150, ("/modules/a.ko", "/modules/b.ko"))
-    lines = dom0.configuration(domain).splitlines()
+    domain = dom0.Domain(
+        3, "pvh", 300 * MIB, 2, [1, 2], 512, 150, ("/modules/a.ko", "/modules/b.ko")
+    )
+    lines = dom0.configuration(domain, dom0.own_boot(3)).splitlines()
     assert {
+        'name = "guest3"',
         'type = "pvh"',
         "memory = 300",
         "maxmem = 300",
@@ -75,7 +83,20 @@ def test_the_configuration_of_a_domu() -> None:
     } <= set(lines)
     (extra,) = (line for line in lines if line.startswith("extra"))
     assert "vtax.modules=/modules/a.ko:/modules/b.ko" in extra
-    assert "vtax.channel=/dev/hvc0" in extra
+    assert "vtax.channel=/dev/hvc0" in extra and "vtax.wait=1" in extra
+
+
+def test_domus_take_the_physical_cpus_in_turn() -> None:
+    asked = xen("xen:guests=3,pcpus=2")
+    assert asked.cpus == 3
+    assert [list(asked.domu(number, ()).pinned) for number in range(3)] == [[1], [2], [1]]
+
+
+def test_without_svm_there_is_no_pvh(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked("xen:domain=native")
+    monkeypatch.setattr(qemu_program, "program", lambda: Path("/bin/true"))
+    with pytest.raises(VtaxError, match="cannot emulate an AMD host with SVM"):
+        build("xen:mode=pvh").check()
 
 
 def test_a_hypervisor_gets_the_kernel_as_a_module() -> None:
@@ -159,13 +180,13 @@ def test_a_domu_has_what_was_asked_for(domu: tuple[XenMachine, Path]) -> None:
     assert 0.7 * 300 < int(memory.split()[1]) / 1024 < 300
     # What was asked for, read back from Xen.
     rows = [line.split() for line in toolstack(machine, "xl sched-credit2").splitlines()]
-    assert [row[2:] for row in rows if row[0] == "guest"] == [["512", "40"]]
+    assert [row[2:] for row in rows if row[0] == "guest0"] == [["512", "40"]]
     vcpus = toolstack(machine, "xl vcpu-list").splitlines()
     assert {line.split()[0]: line.split()[3] for line in vcpus[1:]} == {
         "Domain-0": "0",
-        "guest": "1",
+        "guest0": "1",
     }
-    assert toolstack(machine, "xl list guest").split("\n")[1].split()[2] == "300"
+    assert toolstack(machine, "xl list guest0").split("\n")[1].split()[2] == "300"
 
 
 @pytest.mark.slow
@@ -182,31 +203,94 @@ def test_a_cap_limits_the_cpu_time_of_a_domu(domu: tuple[XenMachine, Path]) -> N
 
 
 def cpu_time_s(machine: XenMachine) -> float:
-    return float(toolstack(machine, f"xl list {dom0.GUEST}").splitlines()[1].split()[-1])
+    return float(toolstack(machine, f"xl list {dom0.name(0)}").splitlines()[1].split()[-1])
+
+
+@pytest.mark.slow
+def test_a_restored_domu_has_the_time_and_the_files_of_now(domu: tuple[XenMachine, Path]) -> None:
+    machine, work = domu
+    assert "restored from a snapshot" in machine.launch.notes[0]
+    (work / "now").mkdir(exist_ok=True)
+    (work / "now/given").write_text(f"{work.stat().st_ino}")
+    script = "date +%s; cat /run/vtax/work/now/given; echo out > /run/vtax/work/now/made"
+    machine.execute(MachineCommand(["sh", "-c", script], GUEST_ENVIRONMENT, "now", 60))
+    now, given = (work / "now/stdout").read_text().split()
+    assert time.time() - int(now) < 60 and given == f"{work.stat().st_ino}"
+    assert (work / "now/made").read_text() == "out\n"
+    assert abs(machine.clock_skew().seconds) < 5
 
 
 @pytest.mark.slow
 def test_a_domu_that_ends_is_a_lost_machine(domu: tuple[XenMachine, Path]) -> None:
     machine, work = domu
     (work / "wait").mkdir(exist_ok=True)
-    destroy = f"{parts.VARIABLES}; sleep 3; xl destroy {dom0.GUEST}"
-    machine.host.must(["busybox", "sh", "-c", f"({destroy}) > /dev/null 2>&1 &"], "x", leave=True)
+    later(machine, f"{parts.VARIABLES}; xl destroy {dom0.name(0)}")
     begin = time.monotonic()
-    with pytest.raises(MachineLostError, match="the domU crashed or powered off"):
+    with pytest.raises(MachineLostError, match="guest0 crashed or powered off"):
         machine.execute(MachineCommand(["sleep", "60"], GUEST_ENVIRONMENT, "wait", 90))
     assert time.monotonic() - begin < 45
 
 
+def later(machine: XenMachine, script: str) -> None:
+    """Run shell commands in dom0 in 3 s."""
+    machine.host.must(dom0.shell(f"(sleep 3; {script}) > /dev/null 2>&1 &"), "x", leave=True)
+
+
 @pytest.mark.slow
-def test_after_kill_nothing_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("dd if=/dev/zero of=/dev/shm/all bs=1M", "lost its files: .* ended: '.*Out of memory"),
+        (f"kill -9 $(cat /run/{dom0.name(0)}.qemu)", "guest0 lost its files: its back end in"),
+    ],
+    ids=["memory", "back end"],
+)
+def test_a_dom0_that_cannot_serve_is_a_lost_machine(script: str, says: str, tmp_path: Path) -> None:
+    environment = checked("xen")
+    (tmp_path / "wait").mkdir()
+    with environment.start(tmp_path, allowed_cpus()[-environment.host_cpus() :]) as machine:  # type: ignore[attr-defined]
+        later(machine, script)
+        begin = time.monotonic()
+        read = "while cat /run/vtax/work/wait/stdout; do :; done"
+        with pytest.raises(MachineLostError, match=says):
+            machine.execute(MachineCommand(["sh", "-c", read], GUEST_ENVIRONMENT, "wait", 90))
+        assert time.monotonic() - begin < 60
+
+
+@pytest.mark.slow
+def test_several_domus_are_apart(tmp_path: Path) -> None:
+    environment = checked("xen:guests=2,mem=192M")
+    (tmp_path / "look").mkdir()
+    script = "cat /sys/hypervisor/uuid; sleep 2; exit 7"
+    with environment.start(tmp_path, allowed_cpus()[-environment.host_cpus() :]) as machine:  # type: ignore[attr-defined]
+        guests = machine.offer(Guests)
+        assert guests is not None
+        begin = time.monotonic()
+        found = guests.run(MachineCommand(["sh", "-c", script], GUEST_ENVIRONMENT, "look", 60))
+        assert [each.outcome.exit_code for each in found] == [7, 7]
+        # At once, and not one after the other.
+        assert time.monotonic() - begin < sum(each.outcome.wall_s for each in found)
+        said = [(tmp_path / f"look-{number}/stdout").read_text() for number in range(2)]
+        assert len(set(said)) == 2 and all(said)
+        rows = [line.split() for line in toolstack(machine, "xl vcpu-list").splitlines()[1:]]
+        assert {row[0]: row[3] for row in rows} == {"Domain-0": "0", "guest0": "1", "guest1": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "after_s"),
+    [("xen:snapshot=off", 5), ("xen", 1), ("xen", 15)],
+    ids=["booting", "restoring", "running"],
+)
+def test_after_kill_nothing_is_left(spec: str, after_s: float, tmp_path: Path) -> None:
     checked("xen")
-    argv = command("compare", "--in", "xen", "--baseline", "none", "--", "sleep", "100")
+    argv = command("compare", "--in", spec, "--baseline", "none", "--", "sleep", "100")
     started = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert started.stderr is not None
     for line in started.stderr:
         if line.startswith("starting xen"):
             break
-    time.sleep(5)
+    time.sleep(after_s)
     assert guests(started.pid)
     os.kill(started.pid, signal.SIGKILL)
     started.wait()

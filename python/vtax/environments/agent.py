@@ -162,13 +162,28 @@ class Agent:
         Up to `noise_bytes` that something else prints before hello are skipped; if the agent does
         not come, the error shows them.
         """
-        try:
+
+        def hello() -> dict[str, Any]:
             begin = time.monotonic()
             # A machine that does not take the bytes may have said why: its words are read first.
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send_raw(preamble, timeout_s)
             left_s = max(LAST_WORDS_S, timeout_s - (time.monotonic() - begin))
             return self._channel.hello(left_s, noise_bytes)
+
+        return self._booted(hello, timeout_s)
+
+    def waiting(self, timeout_s: float) -> dict[str, Any]:
+        """Wait until the agent waits to be let in."""
+        return self._booted(lambda: self._channel.waiting(timeout_s), timeout_s)
+
+    def let_in(self, timeout_s: float) -> dict[str, Any]:
+        """Let the waiting agent make its root, and wait for its hello."""
+        return self._booted(lambda: self._channel.let_in(timeout_s), timeout_s)
+
+    def _booted(self, message: Callable[[], dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+        try:
+            return message()
         except ChannelTimeoutError:
             self._raise_lost(f"did not boot within {timeout_s:.0f} s{self._printed()}")
         except ChannelClosedError:

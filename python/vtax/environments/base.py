@@ -416,6 +416,24 @@ def one_of(environment: str, options: Mapping[str, str], key: str, known: Sequen
         raise MisuseError(f"{environment}: {key}={options[key]} is not {' or '.join(known)}")
 
 
+def whole_number(environment: str, key: str, text: str, least: int, most: int) -> int:
+    """The number in a key's value; raises MisuseError when it is none, or out of its bounds."""
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise MisuseError(
+            f"{environment}: {key}={text} must be a whole number from {least} to {most}"
+        )
+    return int(text)
+
+
+def choice(environment: str, key: str, text: str, values: Mapping[str, bool]) -> bool:
+    """What a key's value stands for; raises MisuseError when it stands for nothing."""
+    if text not in values:
+        raise MisuseError(f"{environment}: {key}={text} is unknown", f"use {' or '.join(values)}")
+    return values[text]
+
+
+ON_OFF = {"on": True, "off": False}
+
 USUAL_PROCESSES = 4096
 """Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
 PROCESSES_PER_CPU = 64
@@ -430,11 +448,7 @@ def usual_processes(cpus: int) -> int:
 
 def process_limit(environment: str, text: str) -> int:
     """The value of a key `pids`; raises MisuseError when it is none."""
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_PROCESSES:
-        raise MisuseError(
-            f"{environment}: pids={text} must be a whole number from 1 to {MOST_PROCESSES}"
-        )
-    return int(text)
+    return whole_number(environment, "pids", text, 1, MOST_PROCESSES)
 
 
 def guest_memory(environment: str, text: str, smallest: int, key: str = "mem") -> int:

@@ -133,25 +133,28 @@ class Channel:
         Something else may have printed up to `noise_bytes` before that, also at the beginning of
         the agent's own line.
         """
+        return self._first("hello", timeout_s, noise_bytes)
+
+    def waiting(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
+        """Wait for the line of a guest that stops before it makes its root (`vtax.wait=1`)."""
+        return self._first("waiting", timeout_s, noise_bytes)
+
+    def _first(self, what: str, timeout_s: float, noise_bytes: int) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         left = noise_bytes
         while left > 0:
             try:
-                line = self._receive_line(deadline, "the agent's hello")
+                line = self._receive_line(deadline, f"the agent's {what}")
             except VtaxError:
                 self.noise += self._buffer
                 raise
-            if (at := _hello_at(line)) is not None:
+            if (at := _frame_at(line, what)) is not None:
                 self.noise += line[:at]
                 self._buffer[:0] = line[at:] + b"\n"
                 break
             self.noise += line + b"\n"
             left -= len(line) + 1
-        return self._announced("hello", deadline - time.monotonic())
-
-    def waiting(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the line of a guest that stops before it makes its root (`vtax.wait=1`)."""
-        return self._announced("waiting", timeout_s)
+        return self._announced(what, deadline - time.monotonic())
 
     def let_in(self, timeout_s: float) -> dict[str, Any]:
         """Let a waiting guest make its root, set its wall clock, and wait for its hello."""
@@ -287,7 +290,7 @@ class Channel:
         return data
 
 
-def _hello_at(line: bytes) -> int | None:
+def _frame_at(line: bytes, what: str) -> int | None:
     """Where the agent's first message begins, at the end of a line that something else began."""
     at = line.find(b"{")
     while at >= 0:
@@ -295,7 +298,7 @@ def _hello_at(line: bytes) -> int | None:
             frame = foreign_json.parse_object(line[at:])
         except ValueError:
             frame = {}
-        if isinstance(frame.get("hello"), dict) or isinstance(frame.get("error"), dict):
+        if isinstance(frame.get(what), dict) or isinstance(frame.get("error"), dict):
             return at
         at = line.find(b"{", at + 1)
     return None

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from vtax.core import binaries
 from vtax.environments import copied_files
 from vtax.environments.agent import Finished
-from vtax.environments.machine import Machine
+from vtax.environments.machine import Machine, MachineSource
 from vtax.environments.machine_command import MachineCommand
-from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.variables import DEFAULT_PATH
 
 LINK_TIMEOUT_S = 15
@@ -21,7 +21,7 @@ class CopyingMachine(Machine):
 
     def __init__(
         self,
-        environment: ProcessEnvironment,
+        environment: MachineSource,
         work: Path,
         cpus: Sequence[int],
         pushed: Sequence[Path],
@@ -58,3 +58,10 @@ class CopyingMachine(Machine):
         finished = super().execute(replace(command, environment=variables))
         copied_files.pull(self._agent, self._folder / folder, self._work / folder)
         return finished
+
+
+def bring(machine: Machine, name: str) -> str:
+    """Copy a program of vtax's beside the machine's folder; returns its path there."""
+    path = str(PurePosixPath(machine.launch.work_inside).parent / name)
+    machine.push(path, binaries.find(name).read_bytes(), 0o700)
+    return path

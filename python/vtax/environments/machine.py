@@ -176,23 +176,16 @@ class Machine(MachineLike):
     def terminate(self, timeout_s: float) -> bool:
         """Ask the process that runs the guest to end by itself; return whether it did."""
         with contextlib.suppress(OSError, IndexError):
-            os.kill(self._guest_process(), signal.SIGTERM)
+            sandbox.signal_inside(self.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.poll() is not None
 
     def _signal(self, number: int) -> None:
         try:
-            os.kill(self._guest_process(), number)
+            sandbox.signal_inside(self.pid, number)
         except (OSError, IndexError):
             raise self._lost("died") from None
-
-    def _guest_process(self) -> int:
-        """The process of the guest: what the sandbox around it runs."""
-        pid = self.pid
-        while Path(f"/proc/{pid}/comm").read_text().strip() == sandbox.PROGRAM:
-            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-        return pid
 
     def count_programs(self, wanted: bool) -> None:
         """Count the instructions and cycles of commands, or stop counting, from the next command

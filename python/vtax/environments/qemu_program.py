@@ -68,6 +68,18 @@ BARE = (
 """Options of every machine: nothing but a console, and no way out of QEMU's own process."""
 
 
+KERNEL = (
+    "console=ttyS0",
+    "quiet",
+    # Reboot at once on panic, which -no-reboot turns into QEMU's end.
+    "panic=-1",
+    # A busy host delivers the timer's interrupts too late for the kernel's test of them, which then
+    # panics (kernel-parameters.txt).
+    "no_timer_check",
+)
+"""Parameters of every guest's kernel."""
+
+
 def agent_port(descriptor: int) -> list[str]:
     """QEMU's options for the channel to the agent, whose other end is a descriptor."""
     line = ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,fd={descriptor}"]
@@ -77,13 +89,7 @@ def agent_port(descriptor: int) -> list[str]:
 def tree_parameters(modules: Sequence[str]) -> list[str]:
     """Parameters of the kernel of a guest that sees this machine's tree by 9p."""
     return [
-        "console=ttyS0",
-        "quiet",
-        # Reboot at once on panic, which -no-reboot turns into QEMU's end.
-        "panic=-1",
-        # A busy host delivers the timer's interrupts too late for the kernel's test of them, which
-        # then panics (kernel-parameters.txt).
-        "no_timer_check",
+        *KERNEL,
         "vtax.lower=9p:host",
         "vtax.work=9p:work",
         f"vtax.channel=virtio:{CHANNEL}",

@@ -165,3 +165,13 @@ class Bubblewrap(Check):
                     f"sysctl {setting}={wanted} (as root)",
                 )
         return f"bwrap cannot make its box: {error}", "run vtax outside of the container it is in"
+
+
+def signal_inside(pid: int, number: int) -> None:
+    """Send a signal to what a box runs, given the box's process.
+
+    Raises OSError or IndexError where the process has ended.
+    """
+    while Path(f"/proc/{pid}/comm").read_text().strip() == PROGRAM:
+        pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    os.kill(pid, number)

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,41 +34,32 @@ from vtax.environments.base import (
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
-from vtax.environments.copying_machine import CopyingMachine
+from vtax.environments.copying_machine import CopyingMachine, bring
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
+from vtax.environments.ssh_client import (
+    ALIVE_COUNT,
+    ALIVE_EVERY_S,
+    CONNECT_S,
+    Login,
+    by_hand,
+    explain,
+)
 from vtax.workloads.base import MachineShape
 
-CONNECT_S = 15
-ALIVE_EVERY_S, ALIVE_COUNT = 5, 3
-"""ssh gives up a connection that is silent for the product of the two."""
 BOOT_TIMEOUT_S = 120.0
 """The agent's 3 MB have to go through a slow line, too."""
 SMALLEST_CAP_BYTES = 16 << 20
 SWAP_FOLDER = "${XDG_CACHE_HOME:-$HOME/.cache}/vtax/swap"
 """The folder that vtax on the machine calls `host_swap.folder`, in words of the machine's shell."""
 
-_HOST = re.compile(
-    r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"
-)
-"""User, host and port; nothing that begins with a hyphen, which would be an option of ssh."""
 _OWN = "vtax: "
 """What `_script` itself says begins with this."""
 _FOLDER_FAULT = "dir: "
 """After that, a fault for which another folder may be the remedy begins with this."""
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
-_REASONS = (
-    ("has changed and you have requested strict checking", "its host key has changed",
-     "find out why; then remove the old one with ssh-keygen -R, and connect once: {by_hand}"),
-    ("Host key verification failed", "its host key is not known here",
-     "connect once by hand: {by_hand}"),
-    ("Permission denied", "it accepts none of ssh's keys for this user",
-     "make this work without a password, e.g. by ssh-copy-id: {by_hand}"),
-    ("not responding", "the connection has been silent for too long", None),
-)  # fmt: skip
-"""What ssh says, the reason in a few words, and the remedy."""
 
 
 class SshClient(Check):
@@ -125,12 +115,10 @@ class Ssh(ProcessEnvironment):
     own_counter: ClassVar[bool] = True
     cleans_up: ClassVar[bool] = True
 
-    host: str
-    port: int | None = None
+    login: Login
     cpus: int | None = None
     memory_bytes: int | None = None
     folder: str = "/tmp"
-    config: str | None = None
     processes: int | None = None
     swap: HostSwap = NO_SWAP
     pushed: tuple[Path, ...] = ()
@@ -139,7 +127,7 @@ class Ssh(ProcessEnvironment):
     def from_options(cls, options: Mapping[str, str]) -> Self:
         if "host" not in options:
             raise MisuseError("ssh: no host is given", "write for example ssh:me@node7")
-        host, port = _host_and_port(options["host"])
+        login = Login.parse(options["host"], options.get("config"))
         cpus = options.get("cpus")
         if cpus is not None and not (cpus.isdecimal() and int(cpus) > 0):
             raise MisuseError(f"ssh: cpus={cpus} is not a number of CPUs")
@@ -150,10 +138,9 @@ class Ssh(ProcessEnvironment):
         if not _FOLDER.fullmatch(folder):
             raise MisuseError(f"ssh: dir={folder} is not an absolute path of plain letters")
         processes = process_limit("ssh", options["pids"]) if "pids" in options else None
-        config = options.get("config")
         space = HostSwap.from_options("ssh", options)
         count = int(cpus) if cpus else None
-        return cls(host, port, count, memory, folder, config, processes, space)
+        return cls(login, count, memory, folder, processes, space)
 
     def shape(self) -> MachineShape:
         found = self._found()
@@ -172,7 +159,7 @@ class Ssh(ProcessEnvironment):
         return replace(self, pushed=tuple(paths))
 
     def boot_remedy(self) -> str:
-        return f"try: {_by_hand(self._client())}"
+        return f"try: {by_hand(self.login.line())}"
 
     def check(self) -> None:
         binaries.find("vtax-agent")
@@ -190,7 +177,7 @@ class Ssh(ProcessEnvironment):
         return Launch(
             # Quoted for any shell that the user may have on the machine: the script has no single
             # quote.
-            [*self._client(), f"exec /bin/sh -c '{script}'"],
+            [*self.login.line(), f"exec /bin/sh -c '{script}'"],
             work_inside=Path(folder, "work"),
             boot_timeout_s=BOOT_TIMEOUT_S,
             over_stdio=True,
@@ -204,7 +191,7 @@ class Ssh(ProcessEnvironment):
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (
             Files(machine.push, machine.pull),
-            RecordInside(lambda: _bring(machine, "vtax-host")),
+            RecordInside(lambda: bring(machine, "vtax-host")),
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
@@ -214,7 +201,7 @@ class Ssh(ProcessEnvironment):
             return in_folder, "choose another folder with dir=" if in_folder != own[-1] else None
         if said := next((line for line in console if line.startswith(REFUSED)), None):
             return said.removeprefix(REFUSED), None
-        return _explain(self._client(), console) if code == 255 else None
+        return explain(self.login.line(), console) if code == 255 else None
 
     def description(self, facts: Mapping[str, Any]) -> str:
         kind = facts.get("virtualization", {}).get("kind", "unknown")
@@ -224,30 +211,17 @@ class Ssh(ProcessEnvironment):
         memory = f"memory limited to {limit}" if limit else "no memory limit"
         memory += self.swap.said()
         cpus = len(facts.get("affinity") or ()) or "?"
-        return f"the machine {self.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
+        return f"the machine {self.login.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
 
     def _cpus(self) -> tuple[int, ...]:
         """The machine's last CPUs, to run on; raises MisuseError when it has too few."""
         found = self._found().cpus
         if self.cpus is not None and self.cpus > len(found):
-            raise MisuseError(f"ssh: cpus={self.cpus}: {self.host} has {len(found)} CPUs")
+            raise MisuseError(f"ssh: cpus={self.cpus}: {self.login.host} has {len(found)} CPUs")
         return found[-(self.cpus or len(found)) :]
 
     def _found(self) -> Found:
-        return _probe(tuple(self._client()))
-
-    def _client(self) -> list[str]:
-        program = shutil.which("ssh")
-        if program is None:
-            raise VtaxError("ssh is missing", "apt-get install openssh-client")
-        line = [program, "-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
-        line += ["-o", f"ServerAliveInterval={ALIVE_EVERY_S}"]
-        line += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}"]
-        if self.config is not None:
-            line += ["-F", self.config]
-        if self.port is not None:
-            line += ["-p", str(self.port)]
-        return [*line, "--", self.host]
+        return _probe(tuple(self.login.line()))
 
 
 class RemoteMachine(CopyingMachine):
@@ -262,21 +236,6 @@ class RemoteMachine(CopyingMachine):
         if self._renewal is not None:
             self._renewal.end()
         super().kill()
-
-
-def _bring(machine: Machine, name: str) -> str:
-    path = str(PurePosixPath(machine.launch.work_inside).parent / name)
-    machine.push(path, binaries.find(name).read_bytes(), 0o700)
-    return path
-
-
-def _host_and_port(text: str) -> tuple[str, int | None]:
-    """``me@node7:22``, ``node7``, ``[::1]:22`` as ssh takes them; raises MisuseError for anything
-    else."""
-    match = _HOST.fullmatch(text)
-    if match is None or not 0 < int(match[3] or 22) < 65536:
-        raise MisuseError(f"ssh: '{text}' is not [user@]host[:port]", "e.g. ssh:me@node7:22")
-    return match[1] + match[2].strip("[]"), int(match[3]) if match[3] else None
 
 
 def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
@@ -335,14 +294,14 @@ def _probe(client: tuple[str, ...]) -> Found:
     except subprocess.TimeoutExpired as error:
         printed = _printed(error.stdout)
         raise VtaxError(
-            f"ssh: no answer from {client[-1]}{printed}", f"try: {_by_hand(client)}"
+            f"ssh: no answer from {client[-1]}{printed}", f"try: {by_hand(client)}"
         ) from None
     cpus = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", done.stdout, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or cpus is None or memory is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         other = f"it does not answer as Linux does{_printed(done.stdout)}"
-        reason, remedy = _explain(client, lines or [other])
+        reason, remedy = explain(client, lines or [other])
         raise VtaxError(f"ssh: cannot use {client[-1]}: {reason}", remedy)
     return Found(_cpu_list(cpus[1]), int(memory[1]) << 10)
 
@@ -358,22 +317,3 @@ def _cpu_list(text: str) -> tuple[int, ...]:
     """``0-3,8`` as numbers."""
     ranges = [part.partition("-") for part in text.split(",")]
     return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
-
-
-def _explain(client: Sequence[str], lines: Sequence[str]) -> tuple[str, str | None]:
-    said, by_hand = " | ".join(lines), _by_hand(client)
-    for words, reason, remedy in _REASONS:
-        if words in said:
-            return reason, remedy.format(by_hand=by_hand) if remedy else None
-    return lines[-1] if lines else "ssh says nothing", f"try: {by_hand}"
-
-
-def _by_hand(client: Sequence[str]) -> str:
-    """The command that a user would type to reach the same machine."""
-    own = [part for option in ("-F", "-p") if option in client for part in _pair(client, option)]
-    return shlex.join(["ssh", *own, client[-1], "true"])
-
-
-def _pair(client: Sequence[str], option: str) -> Sequence[str]:
-    at = client.index(option)
-    return client[at : at + 2]

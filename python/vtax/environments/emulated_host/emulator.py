@@ -14,6 +14,7 @@ from typing import Self
 
 from vtax.core.errors import VtaxError
 from vtax.environments import qemu_program, sandbox
+from vtax.environments.agent import MachineLostError
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.environments.emulated_host import ports
@@ -48,6 +49,9 @@ class Emulated:
     """The host's files that its guests do not see."""
     qemu: qemu_program.Emulator
     cpu: str = CPU
+    is_measured: bool = False
+    """Whether programs are measured in it, and not in a guest: then its root is the real host's
+    tree, and its agent waits to be let in."""
     image: Path | None = None
     """Disk image, which the emulated host sees read-only."""
     image_format: str = "raw"
@@ -126,16 +130,15 @@ def _port(name: str, fd: int, port: str, number: int) -> list[str]:
 
 
 def _parameters(machine: Emulated) -> list[str]:
+    own = ["vtax.lower=initramfs", "vtax.host=9p:host"]
+    measured = ["vtax.lower=9p:host", "vtax.wait=1"]
     return [
-        "console=ttyS0",
-        "quiet",
-        "panic=-1",
+        *qemu_program.KERNEL,
         # Nothing corrects the emulated clock, and the kernel's check takes it for unstable under
         # load.
         "tsc=reliable",
         PARAMETER,
-        "vtax.lower=initramfs",
-        "vtax.host=9p:host",
+        *(measured if machine.is_measured else own),
         "vtax.work=9p:work",
         f"vtax.channel=virtio:{qemu_program.CHANNEL}",
         f"vtax.modules={':'.join(machine.modules)}",
@@ -186,6 +189,13 @@ class Emulator:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send QEMU a signal. Raises MachineLostError when it has ended."""
+        try:
+            sandbox.signal_inside(self.pid, number)
+        except (OSError, IndexError):
+            raise MachineLostError("the emulated machine ended") from None
 
     @property
     def alive(self) -> bool:
@@ -309,3 +319,15 @@ def svm_obstacle(models: str, accelerators: str) -> str | None:
     if not missing:
         return None
     return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"
+
+
+def require_svm(program: Path) -> None:
+    """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
+    models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
+    if obstacle := svm_obstacle(models, accelerators):
+        raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
+
+
+def _help(program: Path, option: str) -> str:
+    argv = [str(program), option, "help"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False).stdout

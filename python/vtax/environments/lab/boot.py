@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,13 +11,13 @@ from vtax.core.errors import VtaxError
 from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.console import plain_text
+from vtax.environments.emulated_host import exports
 from vtax.environments.emulated_host.host import PATH, EmulatedHost
 from vtax.environments.lab import nested
 from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.nested import Nested
 from vtax.environments.machine_command import MachineCommand
 
-HOST_TIMEOUT_S = 120.0
 GUEST_TIMEOUT_S = 180.0
 """An emulated guest of an emulated host takes 5 to 10 s on an idle machine."""
 _LOOK_EVERY_S = 2.0
@@ -26,14 +25,6 @@ _LOOK_EVERY_S = 2.0
 
 class GuestBootError(VtaxError):
     """A nested guest did not come up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hellos:
-    """What the agents said when they were ready; a restored machine does not say it again."""
-
-    host: dict[str, Any]
-    guests: tuple[dict[str, Any], ...]
 
 
 def start_guests(
@@ -74,7 +65,7 @@ def let_in(host: EmulatedHost, channels: Sequence[Channel]) -> tuple[dict[str, A
     Raises VtaxError when a guest does not come up in time.
     """
     host.enter()
-    host.shell(nested.share_script(), "share the host's tree with its guests")
+    host.shell(exports.share_script(), "share the host's tree with its guests")
     found = []
     for number, channel in enumerate(channels):
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,15 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
+    ON_OFF,
     MachineLike,
     ProgramHost,
     allowed_cpus,
+    choice,
     cpu_count,
     guest_memory,
     register,
+    whole_number,
 )
 from vtax.environments.capabilities import (
     Capability,
@@ -80,22 +82,23 @@ class Lab(LabConfiguration):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        guests = _number("guests", options.get("guests", "1"), 1, MOST_GUESTS)
+        guests = whole_number("lab", "guests", options.get("guests", "1"), 1, MOST_GUESTS)
         guest_bytes = guest_memory(
             "lab", options.get("guest_mem", "256M"), SMALLEST_GUEST_BYTES, "guest_mem"
         )
         icount = options.get("icount", "off")
+        shift = None if icount == "off" else whole_number("lab", "icount", icount, 0, MOST_ICOUNT)
         return cls(
-            nested_paging=_choice("npt", options.get("npt", "1"), {"1": True, "0": False}),
+            nested_paging=choice("lab", "npt", options.get("npt", "1"), {"1": True, "0": False}),
             memory_bytes=_host_memory(options.get("mem"), guests * guest_bytes),
             smp=cpu_count("lab", "smp", options.get("smp", "1")),
             guest=_guest(options.get("guest", "host")),
             guest_memory_bytes=guest_bytes,
             guest_smp=cpu_count("lab", "guest_smp", options.get("guest_smp", "1")),
             guests=guests,
-            icount=None if icount == "off" else _number("icount", icount, 0, MOST_ICOUNT),
+            icount=shift,
             kernel=_kernel(options.get("kernel")),
-            snapshot=_choice("snapshot", options.get("snapshot", "on"), {"on": True, "off": False}),
+            snapshot=choice("lab", "snapshot", options.get("snapshot", "on"), ON_OFF),
             model=_model(
                 options.get("model", "off"), cpu_count("lab", "smp", options.get("smp", "1"))
             ),
@@ -128,7 +131,7 @@ class Lab(LabConfiguration):
 
     def check(self) -> None:
         sandbox.bubblewrap()
-        require_svm(qemu_program.program())
+        emulator.require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
         if not self.nested_paging and (obstacle := self.paging_obstacle("shadow")):
             raise VtaxError(f"lab:npt=0: {obstacle}", f"use npt=1, or {program.REMEDY}")
@@ -145,18 +148,6 @@ class Lab(LabConfiguration):
             f"nested guest under KVM ({paging}) on an emulated AMD host (QEMU TCG), "
             f"Linux {release}, {self.guest_smp} CPU, {format_bytes(self.guest_memory_bytes)}"
         )
-
-
-def require_svm(program: Path) -> None:
-    """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
-    models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
-    if obstacle := emulator.svm_obstacle(models, accelerators):
-        raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
-
-
-def _help(program: Path, option: str) -> str:
-    argv = [str(program), option, "help"]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False).stdout
 
 
 def _host_memory(text: str | None, guests: int) -> int:
@@ -199,15 +190,3 @@ def _kernel(text: str | None) -> Path | None:
     if text is not None and not Path(text).is_file():
         raise MisuseError(f"lab: kernel={text} is not a file")
     return Path(text).resolve() if text is not None else None
-
-
-def _choice(key: str, text: str, values: Mapping[str, bool]) -> bool:
-    if text not in values:
-        raise MisuseError(f"lab: {key}={text} is unknown", f"use {' or '.join(values)}")
-    return values[text]
-
-
-def _number(key: str, text: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise MisuseError(f"lab: {key}={text} must be a whole number from {least} to {most}")
-    return int(text)

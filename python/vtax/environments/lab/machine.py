@@ -27,11 +27,12 @@ from vtax.environments.capabilities import (
     offered,
 )
 from vtax.environments.emulated_host.host import HOST_PROGRAM
+from vtax.environments.emulated_host.started import StartedHost
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested, program
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.environments.lab.started import StartedHost
+from vtax.environments.lab.recipe import LabRecipe
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
 
@@ -53,7 +54,7 @@ class LabMachine(MachineLike):
         self._work = work
         self._mode: PagingMode = "nested" if lab.nested_paging else "shadow"
         self._shares = lab.kind == "host"
-        self._started = StartedHost(lab, work, cpus)
+        self._started = StartedHost(LabRecipe.of(lab), work, cpus)
         self.host, self.guests = self._started.host, self._started.guests
         self.launch = self._started.launch
         try:

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from vtax.environments.emulated_host import ports
+from vtax.environments.emulated_host import exports, ports
 from vtax.environments.lab import host_initramfs
 from vtax.environments.lab.guest_initramfs import Kind
 from vtax.environments.qemu_program import CHANNEL
 
 GUESTS = PurePosixPath("/run/vtax/guests")
-EXPORTS = PurePosixPath("/run/vtax/exports")
-"""A nested QEMU opens what it exports when it starts, which is before the emulated host has
-mounted the real host's tree. So it exports folders above the mount points, and opens
-those again at each access."""
-TREE = "tree"
-"""The folder in an export that is mounted on later."""
 TAP = "tap0"
 HOST_ADDRESS = "192.168.77.1/24"
 GUEST_ADDRESS = "192.168.77.2/24"
@@ -83,7 +77,7 @@ def command(nested: Nested, number: int) -> list[str]:
 def prepare_script(count: int) -> str:
     """Shell commands that ready the emulated host for its guests."""
     lines = ["set -e", "busybox --install -s /bin", *ports.lines()]
-    lines += [f"mkdir -p {EXPORTS}/host/{TREE} {EXPORTS}/work/{TREE}"]
+    lines += exports.folders()
     lines += [f"mkdir -p {' '.join(str(folder(number)) for number in range(count))}"]
     lines += ["mkdir -p /dev/net", "[ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200"]
     lines += [
@@ -122,19 +116,9 @@ def furnish_script(busybox: str) -> str:
     return "\n".join(lines)
 
 
-def share_script() -> str:
-    """Shell commands that put the real host's folders, once mounted, where guests look for them."""
-    binds = [f"mount --bind /run/vtax/{name} {EXPORTS}/{name}/{TREE}" for name in ("host", "work")]
-    return "\n".join(["set -e", *binds])
-
-
 def _parameters(nested: Nested) -> Sequence[str]:
     lower = {
-        "host": [
-            f"vtax.lower=9p:host/{TREE}",
-            f"vtax.work=9p:work/{TREE}",
-            "vtax.wait=1",
-        ],
+        "host": [*exports.parameters("9p"), "vtax.wait=1"],
         "builtin": ["vtax.lower=initramfs"],
         "initramfs": ["vtax.lower=initramfs"],
         "disk": [f"vtax.lower=disk:{IMAGE_DEVICE}"],
@@ -152,7 +136,7 @@ def _parameters(nested: Nested) -> Sequence[str]:
 def _export(tag: str, options: str) -> list[str]:
     return [
         "-fsdev",
-        f"local,id={tag},path={EXPORTS / tag},security_model=none,{options}",
+        f"local,id={tag},path={exports.FOLDER / tag},security_model=none,{options}",
         "-device",
         f"virtio-9p-device,fsdev={tag},mount_tag={tag}",
     ]

@@ -11,9 +11,10 @@ from vtax.environments import guest_kernel, sandbox
 from vtax.environments.agent import STDIN, Finished, given_input
 from vtax.environments.emulated_host import contents
 from vtax.environments.emulated_host.emulator import KEPT
+from vtax.environments.emulated_host.started import StartedHost
 from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.lab.configuration import LabConfiguration
-from vtax.environments.lab.started import StartedHost
+from vtax.environments.lab.recipe import LabRecipe
 from vtax.environments.machine_command import MachineCommand
 
 ROOT = PurePosixPath("/run/vtax/root")
@@ -35,7 +36,7 @@ class Tree:
         self.output.mkdir(mode=0o700)
         if lab.kept is not None:
             (work / KEPT).mkdir(mode=0o700)
-        self._started = StartedHost(lab, work, cpus)
+        self._started = StartedHost(LabRecipe.of(lab), work, cpus)
         try:
             self._started.host.enter()
             script = root_script(lab.kept, guest_kernel.prepare(lab.kernel))

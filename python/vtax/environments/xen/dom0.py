@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vtax.environments import sandbox
-from vtax.environments.emulated_host import contents, ports
+from vtax.environments.emulated_host import exports, ports
 from vtax.environments.xen import parts
 
 Mode = Literal["pv", "pvh"]
 
-GUEST = "guest"
-"""The name of the domain."""
-GONE = "gone"
-CONFIGURATION = PurePosixPath("/run/guest.cfg")
+GONE, BROKEN = "gone", "broken"
+"""States of a guest."""
 CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
 
@@ -25,14 +22,52 @@ CONSOLE = PurePosixPath("/dev/hvc0")
 class Domain:
     """A guest of Xen's."""
 
+    number: int
     mode: Mode
     memory_bytes: int
     cpus: int
+    pinned: Sequence[int]
+    """The physical CPU of each of its CPUs."""
     weight: int
     """Its share of CPU time under credit2, beside dom0's 256."""
     cap_percent: int
     """The most CPU time that it gets, in percent of one CPU; 0: no limit."""
     modules: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What a guest boots, and sees, by paths in dom0."""
+
+    name: str
+    kernel: PurePosixPath
+    initramfs: PurePosixPath
+    exports: PurePosixPath
+    """The folder of its 9p exports."""
+    tags: Sequence[str] = ("host",)
+    """The exports that it has."""
+    waits: bool = False
+    """Whether its agent waits to be let in."""
+
+
+def name(number: int) -> str:
+    """The name that the toolstack knows a guest by."""
+    return f"guest{number}"
+
+
+def own_boot(number: int) -> Boot:
+    """What a guest of the emulated machine boots."""
+    files = parts.KERNEL, parts.INITRAMFS
+    return Boot(name(number), *files, exports.FOLDER, exports.TAGS, waits=True)
+
+
+def configuration_file(number: int) -> PurePosixPath:
+    return PurePosixPath(f"/run/{name(number)}.cfg")
+
+
+def shell(script: str) -> list[str]:
+    """The command that runs shell commands in dom0."""
+    return ["busybox", "sh", "-c", script]
 
 
 def toolstack_script() -> str:
@@ -42,7 +77,11 @@ def toolstack_script() -> str:
     lines += ["mkdir -p /run/xen /run/xenstored /var/lib/xen /var/lib/xenstored /var/log/xen"]
     lines += ["mkdir -p /etc/xen && echo 'autoballoon=\"off\"' > /etc/xen/xl.conf"]
     lines += ["mount -t xenfs xenfs /proc/xen"]
-    lines += ports.lines()
+    # Of another version, the toolstack fails at its first call, and does not say why.
+    lines += ["cd /sys/hypervisor/version", 'version="$(cat major).$(cat minor)"']
+    lines += [f'[ "$version" = {parts.VERSION} ] || {{']
+    lines += [f'echo "Xen is $version, its toolstack {parts.VERSION}" >&2; exit 1; }}']
+    lines += [*ports.lines(), *exports.folders()]
     lines += ["xenstored --pid-file /run/xenstored.pid"]
     # It is there when its socket is.
     lines += ["i=0; until [ -S /run/xenstored/socket ]; do"]
@@ -50,30 +89,28 @@ def toolstack_script() -> str:
     return "\n".join([*lines, "xen-init-dom0", "xenconsoled --pid-file /run/xenconsoled.pid"])
 
 
-def configuration(domain: Domain) -> str:
+def configuration(domain: Domain, boot: Boot) -> str:
     """The guest's configuration as xl takes it (xl.cfg(5))."""
     parameters = [
         f"console={CONSOLE.name}",
         "loglevel=1",
         "panic=-1",
-        "vtax.lower=9p.xen:host",
-        "vtax.work=9p.xen:work",
+        *exports.parameters("9p.xen", boot.tags),
+        f"vtax.wait={int(boot.waits)}",
         f"vtax.channel={CONSOLE}",
         f"vtax.modules={':'.join(domain.modules)}",
     ]
-    exports = {"host": contents.TREE, "work": sandbox.WORK}
-    shared = [f"tag={tag},path={path},security_model=none" for tag, path in exports.items()]
+    shared = [f"tag={tag},path={boot.exports / tag},security_model=none" for tag in boot.tags]
     values: dict[str, str | int | list[str]] = {
-        "name": GUEST,
+        "name": boot.name,
         "type": domain.mode,
-        "kernel": str(parts.KERNEL),
-        "ramdisk": str(parts.INITRAMFS),
+        "kernel": str(boot.kernel),
+        "ramdisk": str(boot.initramfs),
         "extra": " ".join(parameters),
         "memory": domain.memory_bytes >> 20,
         "maxmem": domain.memory_bytes >> 20,
         "vcpus": domain.cpus,
-        # The first CPU is dom0's.
-        "cpus": [str(number + 1) for number in range(domain.cpus)],
+        "cpus": [str(number) for number in domain.pinned],
         "cpu_weight": domain.weight,
         "cap": domain.cap_percent,
         "p9": shared,
@@ -82,27 +119,42 @@ def configuration(domain: Domain) -> str:
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
 
 
-def start_script() -> str:
-    """Shell commands that start the guest and join its console to its port."""
-    port = ports.device(0)
-    lines = ["set -e", parts.VARIABLES]
+def start_script(number: int) -> str:
+    """Shell commands that start a guest and join its console to its port."""
+    port, own = ports.device(number), name(number)
+    lines = ["set -e", parts.VARIABLES, 'before=" $(pidof xl || :) "']
     # Why the device model ended is in its log alone.
-    log = f"cat /var/log/xen/qemu-dm-{GUEST}.log >&2"
-    lines += [f"xl create -q {CONFIGURATION} || {{ {log}; exit 1; }}"]
-    lines += [f"tty=$(xenstore-read /local/domain/$(xl domid {GUEST})/console/tty)"]
+    log = f"cat /var/log/xen/qemu-dm-{own}.log >&2"
+    lines += [f"xl create -q {configuration_file(number)} || {{ {log}; exit 1; }}"]
+    lines += [f"store=/local/domain/$(xl domid {own})"]
+    lines += ["tty=$(xenstore-read $store/console/tty)"]
+    lines += [f"xenstore-read $store/image/device-model-pid > {_back_end(number)}"]
     lines += ['stty raw -echo < "$tty"']
     # A port can be opened once.
     lines += [f"exec 3<> {port} 2> /dev/null", 'cat < "$tty" >&3 &', 'cat <&3 > "$tty" &']
     # xl waits for the domain's end. Nothing closes the port's other end: a line that is no answer
-    # says that nobody answers any more.
-    lines += ["xl=$(pidof xl)"]
-    lines += [f"(while kill -0 $xl; do sleep 1; done; echo; echo {GONE}) >&3 2> /dev/null &"]
+    # says that nobody answers any more, or that the guest's files are gone with its back end.
+    lines += ['for xl in $(pidof xl); do case "$before" in *" $xl "*) ;; *) break ;; esac; done']
+    lines += [f"qemu=$(cat {_back_end(number)})"]
+    lines += ["(while kill -0 $xl $qemu; do sleep 1; done; echo; echo gone) >&3 2> /dev/null &"]
     return "\n".join(lines)
 
 
-def lives_script() -> str:
-    """Shell commands that fail when the guest is no more."""
-    return f"{parts.VARIABLES}; xl domid {GUEST} > /dev/null 2>&1"
+def each_script(verb: str, count: int) -> str:
+    """Shell commands that run `xl VERB` for each guest."""
+    return "\n".join(["set -e", parts.VARIABLES, *(f"xl {verb} {name(n)}" for n in range(count))])
+
+
+def state_script(number: int) -> str:
+    """Shell commands that print GONE or BROKEN for a guest that is no more, or has lost its files,
+    and nothing for one that lives."""
+    lines = [parts.VARIABLES, f"xl domid {name(number)} > /dev/null 2>&1 || exec echo {GONE}"]
+    return "\n".join([*lines, f"kill -0 $(cat {_back_end(number)}) 2> /dev/null || echo {BROKEN}"])
+
+
+def _back_end(number: int) -> PurePosixPath:
+    """The file with the process that is the back end of a guest's exports."""
+    return PurePosixPath(f"/run/{name(number)}.qemu")
 
 
 def _quoted(value: str | int | list[str]) -> str:

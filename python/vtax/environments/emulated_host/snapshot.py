@@ -22,8 +22,6 @@ from typing import Any, Self
 from vtax.core import cache, foreign_json
 from vtax.core.errors import VtaxError
 
-KEEP = 4
-"""The most snapshots to keep; each takes about 0.5 GB of disk."""
 FORMAT = 1
 _LOCK = "lock"
 _META = "meta.json"
@@ -91,10 +89,10 @@ class Snapshot:
 
 
 class Store:
-    """The snapshots in one folder."""
+    """The snapshots in one folder, of which there are at most `keep`."""
 
-    def __init__(self, folder: Path | None = None, keep: int = KEEP) -> None:
-        self._folder = folder or cache.folder("lab")
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = folder
         self._keep = keep
 
     def find(self, wanted: Name) -> Snapshot | None:
