@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import command
 from process_watch import eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError
