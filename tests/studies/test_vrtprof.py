@@ -43,6 +43,7 @@ from vtax_studies.vrtprof.setup import (
     KERNEL_PART,
     NATIVE,
     PAIR_COLUMNS,
+    XEN_FIGURE,
 )
 
 
@@ -165,6 +166,25 @@ def test_exits_that_do_not_fall_with_guests_turn_the_verdict(data: Data) -> None
     same = replace(data, recordings={**data.recordings, "2 guests": first, "4 guests": first})
     found = {claim.name: claim.verdict for claim in judge(RULES, same)}
     assert found["exits-per-guest"] is Verdict.FAILS
+    assert found["xen-exits-per-guest"] is Verdict.HOLDS
+
+
+def test_what_xen_records_is_judged_by_its_own_columns(data: Data) -> None:
+    found = {claim.name: claim.ours for claim in judge(RULES, data)}
+    # The switches are made of the exits, and the interrupts are not.
+    assert float(found["xen-exits-switches"].split()[2]) > 0.2
+    assert "not significant" in found["xen-exits-interrupts"]
+
+
+@pytest.mark.slow
+def test_timelines_of_domus_quickly(tmp_path: Path) -> None:
+    checked("xen:mode=pvh")
+    options = ("--quick", "--figure", XEN_FIGURE, "--json", "--out", "out")
+    done = vtax("study", "vrtprof", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [figure["number"] for figure in json.loads(done.stdout)["figures"]] == [XEN_FIGURE]
+    counts = pl.read_parquet(tmp_path / "out/counts.parquet")
+    assert counts.filter(event="xen.vmexit", environment="1 domU")["count"].min() > 1000
 
 
 def test_overheads_are_medians_of_neighbouring_pairs(data: Data) -> None:
@@ -175,7 +195,15 @@ def test_overheads_are_medians_of_neighbouring_pairs(data: Data) -> None:
 
 
 def test_figures_name_what_they_show(outcome: Outcome) -> None:
-    assert [figure.number for figure in outcome.figures] == ["2", "3", "4", "5", "6", "7"]
+    assert [figure.number for figure in outcome.figures] == [
+        "2",
+        "3",
+        "4",
+        XEN_FIGURE,
+        "5",
+        "6",
+        "7",
+    ]
     titles = {figure.number: figure.title for figure in outcome.figures}
     assert titles["5"].startswith("sched.switches")
     assert titles["7"].startswith("faults.user")
@@ -228,7 +256,7 @@ def test_the_page(
 ) -> None:
     write_report(STUDY, outcome, tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as page:
-        assert page.locator(".study-figure").count() == 6
+        assert page.locator(".study-figure").count() == 7
         assert page.locator("#claims-table tbody tr").count() == len(outcome.claims)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if width > 1000:

@@ -6,6 +6,7 @@ workloads, and what recording cost all six in three repetitions. Nothing else he
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from vtax_studies.driver import made
 from vtax_studies.model import Outcome, StudyOptions
 from vtax_studies.vrtprof import STUDY
 from vtax_studies.vrtprof.data import Data
-from vtax_studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
+from vtax_studies.vrtprof.setup import (
+    DOMUS,
+    EMULATED,
+    GUESTS,
+    HARDWARE,
+    NATIVE,
+    SETTINGS,
+    UML,
+    WORKLOADS,
+)
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "vrtprof-arm64"
 
@@ -42,6 +52,15 @@ def rows(seed: int, guests: int | None) -> pl.DataFrame:
     return frame.with_columns(exits.alias("kvm.exits"), switches.alias("sched.switches"))
 
 
+def xen_rows(seed: int, domus: int) -> pl.DataFrame:
+    """Rows of Xen's own records, of the same exits; interrupts are apart from them."""
+    frame = rows(seed, domus)
+    interrupts = np.random.default_rng(seed).poisson(3.0, frame.height).astype(np.uint64)
+    own = {"kvm.exits": "xen.vmexit", "sched.switches": "xen.runstate_change"}
+    frame = frame.rename(own).drop("kvm.exit.npf", "steal.time", "faults.user")
+    return frame.with_columns(pl.Series("xen.interrupt", interrupts))
+
+
 def overheads() -> pl.DataFrame:
     """Runs of about a second; each setting costs what OVERHEADS says, plus or minus a little."""
     random = np.random.default_rng(3)
@@ -60,13 +79,16 @@ def data(parent: Path) -> Data:
     """Two runs of two workloads in every environment; only the emulated one has a PMU."""
     places: list[tuple[str, int | None]] = [(NATIVE, None), (UML, None)]
     places += [(name, number) for number, name in GUESTS.items()]
+    places += [(name, number) for number, name in DOMUS.items()]
     recordings = {}
     for at, (name, guests) in enumerate(places):
+        in_xen = guests is not None and name in DOMUS.values()
+        make = partial(xen_rows, domus=guests) if in_xen else partial(rows, guests=guests)
         recordings[name] = {
             work: [
                 load(
                     recording_data.write(
-                        parent / f"{at}-{work}-{run}", rows(100 * at + 10 * run + place, guests)
+                        parent / f"{at}-{work}-{run}", make(100 * at + 10 * run + place)
                     ),
                     name,
                 )

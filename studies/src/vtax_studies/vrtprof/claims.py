@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from vtax.core.page.format import signed, significant
@@ -13,6 +14,7 @@ from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.data import Data
 from vtax_studies.vrtprof.judgements import each_below, judge_phases
 from vtax_studies.vrtprof.setup import (
+    DOMUS,
     FLAT,
     GUESTS,
     NATIVE,
@@ -21,6 +23,7 @@ from vtax_studies.vrtprof.setup import (
     PHASE_EVENTS,
     PHASED,
     SETTINGS,
+    XEN_COLUMNS,
 )
 
 
@@ -61,13 +64,14 @@ def short_intervals(data: Data) -> Judgement:
 
 def correlated(first: str, second: str, where: str, stated: float, data: Data) -> Judgement:
     """A pair of figure 2 or 3, by the nearest columns of this machine."""
-    ours, theirs = PAIR_COLUMNS[first], PAIR_COLUMNS[second]
+    columns = XEN_COLUMNS if where == "domUs" else PAIR_COLUMNS
+    ours, theirs = columns[first], columns[second]
     for name, paper in ((ours, first), (theirs, second)):
         if name.startswith("hw.") and name in data.absent:
             raise Missing(
                 f"{name} for {paper}: {data.absent[name]}{emulated.nor_there(data, name)}"
             )
-    recordings = data.native() if where == NATIVE else _most_guests(data)
+    recordings = data.native() if where == NATIVE else _most(data, where)
     value, significant_ = m.pair(m.matrix(recordings), ours, theirs)
     holds = significant_ and stated / FACTOR <= value <= min(1.0, stated * FACTOR)
     note = "" if significant_ else ", not significant"
@@ -78,9 +82,11 @@ def correlated(first: str, second: str, where: str, stated: float, data: Data) -
     return Judgement(f"r = {signed(value, 2)}{note}", holds, reason)
 
 
-def _most_guests(data: Data) -> list[Recording]:
+def _most(data: Data, where: str = "guests") -> list[Recording]:
+    """Recordings of the environment with the most guests, or domUs."""
     reasons = "; ".join(data.left_out.values()) or "not recorded"
-    return data.of(some(data.guests(), f"no nested guest: {reasons}")[-1])
+    names = data.domus() if where == "domUs" else data.guests()
+    return data.of(some(names, f"no {where}: {reasons}")[-1])
 
 
 def kernel_cpi(data: Data) -> Judgement:
@@ -90,7 +96,7 @@ def kernel_cpi(data: Data) -> Judgement:
         if (there := emulated.cpi(data)) is not None:
             return there
         raise Missing(f"the kernel's cycles: {reason}")
-    ours = m.matrix(_most_guests(data))
+    ours = m.matrix(_most(data))
     theirs = m.matrix(data.native())
     strong = [
         sum(abs(m.pair(each, _CPI, name)[0]) for name in each.events if name != _CPI)
@@ -103,17 +109,17 @@ def kernel_cpi(data: Data) -> Judgement:
 _CPI = PAIR_COLUMNS["K_CPI"]
 
 
-def inverse_to_guests(data: Data) -> Judgement:
-    """The rate of VM exits against the number of guests."""
-    names = [name for name in GUESTS.values() if name in data.guests()]
+def inverse_to_guests(labels: Mapping[int, str], column: str, data: Data) -> Judgement:
+    """The rate of VM exits against the number of guests; `labels` by that number."""
+    names = [name for name in labels.values() if name in data.recordings]
     if len(names) < 2:
         raise Missing("fewer than two numbers of guests were recorded")
-    numbers = {name: number for number, name in GUESTS.items()}
+    numbers = {name: number for number, name in labels.items()}
     found = {}
     for name in names:
-        value = m.rate(data.labelled(PHASED, [name]), "kvm.exits")
+        value = m.rate(data.labelled(PHASED, [name]), column)
         if value is None:
-            raise Missing("kvm.exits was not counted")
+            raise Missing(f"{column} was not counted")
         found[name] = value
     first = found[names[0]] * numbers[names[0]]
     ratios = [found[name] * numbers[name] / first for name in names]
@@ -230,7 +236,30 @@ RULES = (
         "IV-D, fig. 4",
         "At a peak, the rate of VM exits is inversely proportional to the number of guests",
         "inversely proportional",
-        inverse_to_guests,
+        partial(inverse_to_guests, GUESTS, PAIR_COLUMNS["XEN_VT_EXIT"]),
+    ),
+    _pair(
+        "xen-exits-switches",
+        "XEN_VT_EXIT",
+        "VT_SCHED_SW",
+        "domUs",
+        0.59,
+        "Under Xen, VM exits go with its scheduler's switches",
+    ),
+    _pair(
+        "xen-exits-interrupts",
+        "XEN_VT_EXIT",
+        "XEN_IRQ",
+        "domUs",
+        0.16,
+        "Under Xen, VM exits go a little with interrupts",
+    ),
+    Rule(
+        "xen-exits-per-guest",
+        "IV-D, fig. 4",
+        "The same under Xen, with domUs that share a CPU",
+        "inversely proportional",
+        partial(inverse_to_guests, DOMUS, XEN_COLUMNS["XEN_VT_EXIT"]),
     ),
     Rule(
         "phased",

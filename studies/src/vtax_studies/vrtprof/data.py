@@ -17,7 +17,7 @@ from vtax.record.timeline.analysis import timeline
 from vtax.record.timeline.phases import phase_bins, phases
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
-from vtax_studies.vrtprof.setup import EMULATED, NATIVE, PAIR_COLUMNS
+from vtax_studies.vrtprof.setup import DOMUS, EMULATED, NATIVE, PAIR_COLUMNS
 
 
 def _none() -> pl.DataFrame:
@@ -80,6 +80,10 @@ class Data(StudyData):
     def guests(self) -> list[str]:
         """Recorded environments with nested guests, fewest guests first."""
         return [name for name in self.recordings if name.endswith(("guest", "guests"))]
+
+    def domus(self) -> list[str]:
+        """Recorded environments under Xen, fewest domUs first."""
+        return [name for name in self.recordings if name in DOMUS.values()]
 
     def native(self) -> list[Recording]:
         return self.of(NATIVE)

@@ -31,6 +31,8 @@ from vtax_studies.vrtprof.setup import (
     SETTINGS,
     TABLE_II,
     UML,
+    XEN_COLUMNS,
+    XEN_FIGURE,
 )
 
 BINS = 60
@@ -76,19 +78,29 @@ def _required(panel: HeatMap | None) -> HeatMap:
     return panel
 
 
-def figure_4(data: Data) -> StudyFigure:
-    """VM exits along the run."""
-    recordings = data.labelled(PHASED, data.guests())
-    if not data.measured(recordings, ["kvm.exits"]):
-        raise Missing("kvm.exits was not counted")
+def _exits(number: str, what: str, names: Sequence[str], column: str, data: Data) -> StudyFigure:
+    """VM exits along the run, of environments with different numbers of guests."""
+    recordings = data.labelled(PHASED, names)
+    if not data.measured(recordings, [column]):
+        raise Missing(f"{column} was not counted")
     return StudyFigure(
-        "4",
-        f"VM exits, {PHASED}",
-        _axis_words(recordings, "kvm.exits"),
+        number,
+        f"VM exits {what}, {PHASED}",
+        _axis_words(recordings, column),
         "The rate of VM exits of 433.milc for 1, 2, 4 and 8 guests: regular in all of them; at the "
         f"second peak inversely proportional to the number of guests. {_PICTURE}",
-        [_lines(recordings, "kvm.exits")],
+        [_lines(recordings, column)],
     )
+
+
+def figure_4(data: Data) -> StudyFigure:
+    """VM exits under KVM."""
+    return _exits("4", "under KVM", data.guests(), "kvm.exits", data)
+
+
+def figure_4_xen(data: Data) -> StudyFigure:
+    """VM exits under Xen, by its own records."""
+    return _exits(XEN_FIGURE, "under Xen", data.domus(), XEN_COLUMNS["XEN_VT_EXIT"], data)
 
 
 class _Maker:
@@ -155,6 +167,7 @@ FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
     "2": figure_2,
     "3": figure_3,
     "4": figure_4,
+    XEN_FIGURE: figure_4_xen,
     "5": _Maker("5", PHASED, "hw.cache_misses", "sched.switches", "Cache lines of programs"),
     "6": _Maker("6", FLAT, "hw.cache_misses", "sched.switches", "Cache lines of programs"),
     "7": _Maker("7", PHASED, "hw.dtlb_load_misses", "faults.user", "dTLB misses of programs"),

@@ -35,6 +35,7 @@ from vtax_studies.vrtprof.runs import (
 )
 from vtax_studies.vrtprof.setup import (
     COPIES,
+    DOMUS,
     EVENTS,
     EVERY,
     FULL,
@@ -46,6 +47,8 @@ from vtax_studies.vrtprof.setup import (
     SETTINGS,
     SPECS,
     UML,
+    XEN_EVENTS,
+    XEN_FIGURE,
     VrtprofPlan,
 )
 
@@ -64,7 +67,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     with scratch("vrtprof") as folder:
         _require_recording(folder)
         found.absent, counted = _availability()
-        targets = [] if wanted == "overhead" else _targets(plan, counted)
+        targets = [] if wanted == "overhead" else _targets(plan, counted, wanted)
         repetitions = plan.overhead_repetitions if wanted in (None, "overhead") else 0
         inside = wanted in (None, *emulated.FIGURES)
         per_target = len(plan.workloads) * plan.repetitions
@@ -96,9 +99,13 @@ class _Target:
     options: RecordOptions
 
 
-def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
-    """The environments; `counted` are hardware events that this machine has (the lab's has
-    none)."""
+def _targets(plan: VrtprofPlan, counted: Sequence[str], wanted: str | None) -> list[_Target]:
+    """The environments that the wanted figure needs; `counted` are hardware events that this
+    machine has (emulated ones have none)."""
+    xen = RecordOptions.of(every=EVERY, events=XEN_EVENTS)
+    domus = [_Target(DOMUS[n], SPECS[DOMUS[n]], COPIES // n, xen) for n in plan.guests]
+    if wanted == XEN_FIGURE:
+        return domus
     record = RecordOptions.of(every=EVERY, events=EVENTS)
     here = RecordOptions.of(every=EVERY, events=",".join([EVENTS, *counted]))
     targets = [
@@ -108,7 +115,7 @@ def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
     for guests in plan.guests:
         name = GUESTS[guests]
         targets.append(_Target(name, SPECS[name], COPIES // guests, record))
-    return targets
+    return targets if wanted else [*targets, *domus]
 
 
 def _require_recording(folder: Path) -> None:

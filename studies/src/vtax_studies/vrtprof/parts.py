@@ -20,6 +20,7 @@ from vtax_studies.vrtprof.setup import (
     FULL,
     KERNEL_PART,
     QUICK,
+    XEN_EVENTS,
 )
 
 
@@ -29,7 +30,7 @@ def _setup(_data: Data, options: StudyOptions) -> list[tuple[str, str]]:
         ("Workloads", ", ".join(work.name for work in plan.workloads)),
         ("Copies", f"{COPIES} at once in every environment, shared out to its guests"),
         ("Repetitions", f"{plan.repetitions} of {plan.seconds:g} s each, in random order"),
-        ("Events", EVENTS),
+        ("Events", f"{EVENTS}; of domUs {XEN_EVENTS}"),
         ("Interval", EVERY),
         ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
         (
@@ -53,6 +54,12 @@ def _cautions(data: Data) -> Iterator[str]:
         yield (
             "Guests run under real KVM on an emulated processor: their exits are true counts, "
             "their rates per second are those of a machine that is far slower than this one."
+        )
+    if data.domus():
+        yield (
+            "domUs run under real Xen on an emulated processor, and share one physical CPU: what "
+            "Xen recorded are true counts, their rates per second those of a machine that is far "
+            "slower than this one."
         )
     if EMULATED in data.recordings:
         yield (

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIGURES = ("2", "3", "4", "5", "6", "7", "overhead")
+XEN_FIGURE = "4-xen"
+FIGURES = ("2", "3", "4", XEN_FIGURE, "5", "6", "7", "overhead")
 
 NATIVE = "native"
 UML = "user-mode Linux"
 GUESTS = {1: "1 guest", 2: "2 guests", 4: "4 guests"}
-VIRTUALIZED = tuple(GUESTS.values())
+DOMUS = {1: "1 domU", 2: "2 domUs", 4: "4 domUs"}
+"""Numbers of guests under Xen, the paper's hypervisor."""
 COPIES = 4
 """Copies of a workload that run at once in every environment, shared out to its guests. The paper
 runs 8, for its 8 CPUs (section IV-B)."""
 
 EVENTS = "default,kvm,sched,irq,tlb"
+XEN_EVENTS = "xen"
+"""What Xen itself records, in its own trace buffers."""
 EVERY = "1ms"
 """The interval of the recordings. The paper's 100 million instructions took about 40 ms."""
 
@@ -90,6 +94,7 @@ class VrtprofPlan:
 
     workloads: tuple[Work, ...]
     guests: tuple[int, ...]
+    """Numbers of nested guests, and of domUs."""
     repetitions: int
     seconds: float
     """The time of each copy of a recorded workload."""
@@ -109,6 +114,7 @@ SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"} | {
     name: f"lab:guest=builtin,guests={guests},guest_mem={GUEST_MEMORY_MIB // guests}M"
     for guests, name in GUESTS.items()
 }
+SPECS |= {name: f"xen:mode=pvh,guests={guests},mem=192M" for guests, name in DOMUS.items()}
 """Environments as the command line names them."""
 
 PAPER_OVERHEADS = {
@@ -156,9 +162,17 @@ TABLE_II = (
         ("irq.device", "irq.timer", "irq.reschedule"),
         "counted by the kernel, not the processor",
     ),
-    PaperEvent("XEN_VMEXITS", "VM exits", ("kvm.exits",)),
-    PaperEvent("VT_SCHED_SW", "context switches by the VMM's scheduler", ("sched.switches",)),
-    PaperEvent("XEN_IRQS", "interrupt requests received by the VMM", ("irq.device", "irq.timer")),
+    PaperEvent("XEN_VMEXITS", "VM exits", ("kvm.exits", "xen.vmexit")),
+    PaperEvent(
+        "VT_SCHED_SW",
+        "context switches by the VMM's scheduler",
+        ("sched.switches", "xen.runstate_change"),
+    ),
+    PaperEvent(
+        "XEN_IRQS",
+        "interrupt requests received by the VMM",
+        ("irq.device", "irq.timer", "xen.interrupt"),
+    ),
 )
 
 PAPER_PAIRS = (
@@ -188,6 +202,12 @@ PAIR_COLUMNS = {
     "K_CPI": "derived.cpi.kernel",
 }
 """The nearest column here: the paper's K_ is the kernel's part, its U_ the programs' part."""
+XEN_COLUMNS = {
+    "XEN_VT_EXIT": "xen.vmexit",
+    "VT_SCHED_SW": "xen.runstate_change",
+    "XEN_IRQ": "xen.interrupt",
+}
+"""The nearest of what Xen records itself."""
 HARDWARE = tuple(
     dict.fromkeys(
         name
