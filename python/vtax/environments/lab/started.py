@@ -188,7 +188,8 @@ def _make(
 ) -> None:
     """Boot an emulated host up to its guests and save it in `folder`."""
     built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
-    machine = replace(lab, model=None).emulated(parts, built.modules, ram=folder / "ram")
+    plain = replace(lab, model=None, slow_cores=False)
+    machine = plain.emulated(parts, built.modules, ram=folder / "ram")
     with (folder / "ram").open("wb") as ram:
         os.fchmod(ram.fileno(), 0o600)
         ram.truncate(lab.memory_bytes)

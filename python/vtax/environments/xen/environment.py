@@ -11,7 +11,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_kernel, packages, qemu_program, sandbox
+from vtax.environments import guest_kernel, packages, qemu_program, sandbox, unpacked_qemu
 from vtax.environments.base import (
     Allocation,
     HostTree,
@@ -24,6 +24,7 @@ from vtax.environments.base import (
     register,
 )
 from vtax.environments.capabilities import Capability, Files, Pause, RecordInside, RecordOutside
+from vtax.environments.emulated_host import plugins
 from vtax.environments.emulated_host.emulator import Emulated
 from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.machine import Machine, pausing, shared_tree
@@ -79,6 +80,7 @@ class Xen(HostTree, ProcessEnvironment):
         "smp": "its number of CPUs (default: 1)",
         "weight": "a domU's share of CPU time under credit2, beside dom0's 256 (default: 256)",
         "cap": "the most CPU time of a domU, in percent of a CPU (default: 0, no limit)",
+        "slow-cores": "on: its CPUs can be slowed while it runs (default: off)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
     }
     examples: ClassVar[Sequence[str]] = ("xen", "xen:domain=dom0,mem=512M", "xen:cap=50")
@@ -96,12 +98,14 @@ class Xen(HostTree, ProcessEnvironment):
     smp: int = 1
     weight: int = 256
     cap_percent: int = 0
+    slow_cores: bool = False
     kernel: Path | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         one_of("xen", options, "domain", ("native", "dom0", "domu"))
         one_of("xen", options, "mode", ("pv", "pvh"))
+        one_of("xen", options, "slow-cores", ("on", "off"))
         domain: Domain = options.get("domain", "domu")  # type: ignore[assignment]
         if domain != "domu" and (
             key := next((k for k in ("mode", "weight", "cap") if k in options), None)
@@ -118,6 +122,7 @@ class Xen(HostTree, ProcessEnvironment):
             smp=smp,
             weight=_number("weight", options.get("weight", "256"), 1, MOST_WEIGHT),
             cap_percent=_number("cap", options.get("cap", "0"), 0, 100 * smp),
+            slow_cores=options.get("slow-cores") == "on",
             kernel=kernel,
         )
 
@@ -193,6 +198,7 @@ class Xen(HostTree, ProcessEnvironment):
         size = self.memory_bytes + (XEN_BYTES if emulator.hypervisor else 0)
         line = [str(qemu_program.program()), "-accel", "tcg,thread=multi", "-machine", "q35"]
         line += ["-cpu", CPU, "-smp", str(self.smp), "-m", f"{size >> 20}M", *qemu_program.BARE]
+        line += emulator.options
         parameters = [*qemu_program.tree_parameters(_modules(kernel)), *emulator.parameters]
         line += emulator.boot(_inside("kernel"), _inside("initramfs"), parameters)
         line += qemu_program.export("host", sandbox.TREE, "readonly=on,multidevs=remap")
@@ -214,6 +220,11 @@ class Xen(HostTree, ProcessEnvironment):
         )
 
     def _emulator(self, memory_bytes: int, cpus: int) -> Emulator:
+        emulator = self._plain(memory_bytes, cpus)
+        qemu = unpacked_qemu.installed() if self.slow_cores else None
+        return plugins.slowable(emulator, qemu.version) if qemu else emulator
+
+    def _plain(self, memory_bytes: int, cpus: int) -> Emulator:
         if self.domain == "native":
             return qemu_program.INSTALLED
         size = f"{memory_bytes >> 20}M"
