@@ -121,6 +121,13 @@ ARTIFACTS = (
         lost="lab:model=",
         machines=("x86_64",),
     ),
+    Artifact(
+        "libvtax_slow.so",
+        "slow",
+        ("--lib",),
+        lost="lab:slow-cores=",
+        machines=("x86_64",),
+    ),
 )
 
 # The stable ABI needs no interpreter to build against, and an extension module is not linked to

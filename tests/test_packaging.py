@@ -26,6 +26,7 @@ from vtax.verbs import app
 PROGRAMS = (
     "vtax-agent", "vtax-host", "vtax-dgemm", "vtax-mpi-clock",
     "libvtaxblas.so", "libvtax_umlfix.so", "libvtax_trace.so", "libvtax_nested.so",
+    "libvtax_slow.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
 BUILDING = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

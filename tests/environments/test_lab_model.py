@@ -14,6 +14,7 @@ from counter_page import counters
 from paging_switch_lab import AGENT, shell, started
 from vtax.core.errors import MisuseError
 from vtax.environments import build
+from vtax.environments.emulated_host import plugins
 from vtax.environments.lab import program
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.unpacked_qemu import QemuProgram
@@ -40,7 +41,7 @@ def test_the_plugin_and_its_page_are_in_the_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = tmp_path / "plugin.so"
-    monkeypatch.setattr(program.binaries, "find", lambda _: plugin)
+    monkeypatch.setattr(plugins.binaries, "find", lambda _: plugin)
     monkeypatch.setattr(program, "find", lambda: QemuProgram(Path("/usr/bin/qemu"), "7.2.22"))
     assert program.boxed(None).options == ()
     emulator = program.boxed("zen4")

@@ -20,6 +20,11 @@ pub fn process_time_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// CPU time of this thread, in nanoseconds.
+pub fn thread_time_ns() -> u64 {
+    nanoseconds(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// A clock that Linux always has, so there is no error.
 fn nanoseconds(clock: ClockId) -> u64 {
     now_ns(clock).unwrap_or(0)

@@ -74,6 +74,10 @@ def lab(
     share: Share = None,
     env: Env = None,
     timeout: options.Timeout = None,
+    slow_cores: Annotated[
+        bool,
+        typer.Option("--slow-cores", help="COMMAND can slow the CPUs (docs/environments.md)."),
+    ] = False,
     snapshot: Annotated[
         bool,
         typer.Option("--snapshot/--no-snapshot", help="Restore a saved host; else boot one."),
@@ -95,6 +99,7 @@ def lab(
         raise MisuseError("no command", "name one after --, e.g. vtax lab -- ls -l /dev/kvm")
     options = {"npt": npt.value, "smp": str(smp), "mem": memory}
     options |= {"kernel": str(kernel)} if kernel else {}
+    options |= {"slow-cores": "on"} if slow_cores else {}
     options |= {} if snapshot else {"snapshot": "off"}
     environment = with_paging_modes().from_options(options)
     wishes = Wishes(share or (), keep_env=True, named=env or ())

@@ -21,6 +21,8 @@ pub enum Backend {
     Cpufreq,
     /// The slower cores of a hybrid processor.
     CoreType,
+    /// An emulated CPU that waits after each piece of work.
+    Emulator,
     /// A quota of CPU time.
     Quota,
     /// A real-time thread that takes the rest of the time of a CPU.
@@ -43,9 +45,10 @@ pub struct Possibility {
 
 impl Backend {
     /// All ways, the nearest to a slow core first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::CoreType,
         Self::Cpufreq,
+        Self::Emulator,
         Self::Quota,
         Self::Hog,
         Self::XenCap,
@@ -56,6 +59,7 @@ impl Backend {
         match self {
             Self::Cpufreq => "cpufreq",
             Self::CoreType => "core-type",
+            Self::Emulator => "emulator",
             Self::Quota => "quota",
             Self::Hog => "hog",
             Self::XenCap => "xen-cap",
@@ -67,6 +71,9 @@ impl Backend {
         match self {
             Self::Cpufreq => "caches and width of a small core: those of the fast core stay",
             Self::CoreType => "any speed but the one that the slow cores have",
+            Self::Emulator => {
+                "caches and width of a small core; all speeds are the emulator's, which has neither"
+            }
             Self::Quota => {
                 "slowness below the quota: until it is used up nothing is slower, then the thread \
                  stands still for milliseconds; no instruction takes longer, memory keeps its speed"
@@ -87,6 +94,7 @@ impl Backend {
         match self {
             Self::Cpufreq => no_cpufreq(tree),
             Self::CoreType => no_core_types(tree),
+            Self::Emulator => no_emulator(tree),
             Self::Quota => quota::obstacle(tree),
             Self::Hog => no_real_time(tree),
             Self::XenCap => no_xen(tree),
@@ -126,6 +134,19 @@ fn writable(path: &std::path::Path) -> bool {
 fn no_core_types(tree: &Tree) -> Option<String> {
     let found = Cores::of(tree);
     (!found.differ()).then(|| "all cores of this machine are of one kind".into())
+}
+
+/// The speed of an emulated CPU, in percent (docs/environments.md).
+pub fn emulated_speed(cpu: usize) -> String {
+    format!("/run/vtax/work/speeds/cpu{cpu}")
+}
+
+fn no_emulator(tree: &Tree) -> Option<String> {
+    let file = emulated_speed(0);
+    if !tree.exists(&file) {
+        return Some("this is no host that vtax emulates with `slow-cores`".into());
+    }
+    (!writable(&tree.path(&file))).then(|| format!("{file} may not be written; run it as root"))
 }
 
 /// The question is asked for a thread that ends with it.
@@ -196,6 +217,7 @@ mod tests {
         let (_root, tree) = machine(&[ONLINE]);
         let reason = |backend: Backend| backend.obstacle(&tree).unwrap();
         assert!(reason(Backend::Cpufreq).contains("no cpufreq"));
+        assert!(reason(Backend::Emulator).contains("slow-cores"));
         assert!(reason(Backend::Quota).contains("cpu control group"));
         assert!(reason(Backend::XenCap).contains("domain 0"));
         let names: Vec<&str> = Backend::ALL.iter().map(|one| one.name()).collect();

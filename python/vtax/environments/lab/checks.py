@@ -6,6 +6,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding, State
 from vtax.core.errors import VtaxError
 from vtax.environments import packages, unpacked_qemu
+from vtax.environments.emulated_host import plugins
 from vtax.environments.emulated_host.contents import BUSYBOX_PATHS, busybox
 from vtax.environments.emulated_host.emulator import svm_obstacle
 from vtax.environments.lab import program
@@ -45,7 +46,7 @@ class Installed(Check):
             return self.ok(f"{qemu} emulates SVM with nested paging; {needs}")
         if why := packages.obstacle(packages.DEBIAN_12, host.path("/")):
             half = f"nested paging only: {program.wrong(version)}, and {why}"
-            return self.degraded(half, program.REMEDY)
+            return self.degraded(half, plugins.REMEDY)
         return self.ok(
             f"Debian 12's QEMU, fetched at first use, as {qemu} lacks shadow paging; {needs}"
         )

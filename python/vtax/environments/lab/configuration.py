@@ -34,6 +34,8 @@ class LabConfiguration(PagingEnvironment):
     snapshot: bool = True
     model: str | None = None
     """The machine of the model by which a plugin of QEMU counts what the nested guest does."""
+    slow_cores: bool = False
+    """Whether programs in the emulated host can slow its CPUs."""
     kept: Path | None = None
     """For `guest=none`: a folder of this machine's that programs in the emulated host write."""
 
@@ -93,7 +95,7 @@ class LabConfiguration(PagingEnvironment):
             kernel=parts.kernel.kernel,
             modules=modules,
             view=self.view(),
-            qemu=program.boxed(self.model),
+            qemu=program.boxed(self.model, slow_cores=self.slow_cores),
             image=image,
             image_format=_image_format(image) if image else "raw",
             ram=ram,

@@ -33,9 +33,9 @@ from vtax.environments.capabilities import (
     RecordOutside,
     Switch,
 )
-from vtax.environments.emulated_host import emulator
+from vtax.environments.emulated_host import emulator, plugins
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
-from vtax.environments.lab import guest_initramfs, host_initramfs, program
+from vtax.environments.lab import guest_initramfs, host_initramfs
 from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.configuration import LabConfiguration
 
@@ -66,6 +66,7 @@ class Lab(LabConfiguration):
         "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "snapshot": "off: boot each time (default: on)",
+        "slow-cores": "on: its CPUs can be slowed while it runs (default: off)",
         "model": "count what the guest does by the model of this machine, e.g. zen4 (default: off)",
     }
     examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
@@ -99,6 +100,7 @@ class Lab(LabConfiguration):
             icount=shift,
             kernel=_kernel(options.get("kernel")),
             snapshot=choice("lab", "snapshot", options.get("snapshot", "on"), ON_OFF),
+            slow_cores=_slow_cores(options),
             model=_model(
                 options.get("model", "off"), cpu_count("lab", "smp", options.get("smp", "1"))
             ),
@@ -134,7 +136,7 @@ class Lab(LabConfiguration):
         emulator.require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
         if not self.nested_paging and (obstacle := self.paging_obstacle("shadow")):
-            raise VtaxError(f"lab:npt=0: {obstacle}", f"use npt=1, or {program.REMEDY}")
+            raise VtaxError(f"lab:npt=0: {obstacle}", f"use npt=1, or {plugins.REMEDY}")
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         from vtax.environments.lab.machine import LabMachine
@@ -166,6 +168,13 @@ def _guest(text: str) -> str:
             "give the path of a disk image or of an initramfs",
         )
     return str(path)
+
+
+def _slow_cores(options: Mapping[str, str]) -> bool:
+    on = choice("lab", "slow-cores", options.get("slow-cores", "off"), ON_OFF)
+    if on and options.get("icount", "off") != "off":
+        raise MisuseError("lab: slow-cores= needs a thread for each CPU", "use icount=off")
+    return on
 
 
 def _model(text: str, smp: int) -> str | None:

@@ -26,6 +26,7 @@ from vtax.environments.capabilities import (
     Switch,
     offered,
 )
+from vtax.environments.emulated_host import plugins
 from vtax.environments.emulated_host.host import HOST_PROGRAM
 from vtax.environments.emulated_host.started import StartedHost
 from vtax.environments.guest_page import FILE as PAGE_FILE
@@ -134,7 +135,7 @@ class LabMachine(MachineLike):
         Raises VtaxError where this QEMU's guests would not survive it.
         """
         if obstacle := self._lab.paging_obstacle(to):
-            raise VtaxError(f"lab: {obstacle}", program.REMEDY)
+            raise VtaxError(f"lab: {obstacle}", plugins.REMEDY)
         report = self.host.switch(to)
         self._mode = to
         return report

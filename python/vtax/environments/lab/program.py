@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
-from vtax.core import binaries
 from vtax.core.errors import VtaxError
 from vtax.environments import packages, qemu_program, sandbox, unpacked_qemu
+from vtax.environments.emulated_host import plugins
 from vtax.environments.qemu_program import Emulator
 from vtax.environments.unpacked_qemu import QemuProgram
 
@@ -18,12 +17,9 @@ where the decoder adds the register's number (`X86_TYPE_C` in target/i386/tcg/de
 KVM's intercept of CR3 is not looked at. By its source the error is in 10.0.2 and 10.0.13; no later
 version was looked at."""
 
-OTHER_PLUGINS = (9, 0)
-"""The first version that loads no plugin of version 1 of the interface."""
 PLUGIN = "libvtax_nested.so"
 MODEL_PAGE = sandbox.WORK / "model-page"
 """The page in the emulated host's box, and in the emulated host."""
-REMEDY = "install QEMU 7.2 (Debian 12) or 8.2"
 
 
 def find() -> QemuProgram:
@@ -40,25 +36,18 @@ def find() -> QemuProgram:
     return other if isinstance(other, QemuProgram) else own
 
 
-def boxed(model: str | None) -> Emulator:
+def boxed(model: str | None, *, slow_cores: bool = False) -> Emulator:
     """That QEMU for the host's box; with the name of a machine of the model, it counts what the
-    nested guest does and publishes it in `MODEL_PAGE`.
+    nested guest does and publishes it in `MODEL_PAGE`; with `slow_cores` its CPUs can be slowed.
 
-    Raises VtaxError when it cannot be had, or cannot count.
+    Raises VtaxError when it cannot be had, or loads no such plugin.
     """
     qemu = find()
     emulator = qemu.boxed()
-    if model is None:
-        return emulator
-    if unpacked_qemu.numbers(qemu.version) >= OTHER_PLUGINS:
-        raise VtaxError(f"lab: QEMU {qemu.version} loads no plugin of version 1", REMEDY)
-    plugin = sandbox.WORK.parent / PLUGIN
-    words = [f"file={plugin}", f"page={MODEL_PAGE}", f"machine={model}"]
-    return replace(
-        emulator,
-        options=[*emulator.options, "-plugin", ",".join(words)],
-        read_only={**emulator.read_only, binaries.find(PLUGIN): plugin},
-    )
+    if model is not None:
+        words = (f"page={MODEL_PAGE}", f"machine={model}")
+        emulator = plugins.loaded(emulator, qemu.version, PLUGIN, *words)
+    return plugins.slowable(emulator, qemu.version) if slow_cores else emulator
 
 
 def shadow_obstacle() -> str | None:

@@ -57,7 +57,7 @@ class LabRecipe:
         return snapshot.name(self.lab.asked(), self.lab.files(self.parts), versions)
 
     def booting(self, ram: Path | None) -> Booting:
-        lab = replace(self.lab, model=None) if ram else self.lab
+        lab = replace(self.lab, model=None, slow_cores=False) if ram else self.lab
         built = host_initramfs.build(self.parts, lab.guest, lab.nested_paging)
 
         def start(emulator: Emulator, agent: Agent) -> Hellos:

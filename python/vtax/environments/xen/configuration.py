@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from vtax.core import binaries
-from vtax.environments import guest_kernel, qemu_program, sandbox
+from vtax.environments import guest_kernel, qemu_program, sandbox, unpacked_qemu
 from vtax.environments.base import HostTree
 from vtax.environments.capabilities import Capability, Files, Guests, RecordInside
-from vtax.environments.emulated_host import emulator
+from vtax.environments.emulated_host import emulator, plugins
 from vtax.environments.emulated_host.emulator import Emulated
 from vtax.environments.guest_kernel import GuestKernel
 from vtax.environments.qemu_program import Emulator, Hypervisor
@@ -44,6 +44,7 @@ class XenConfiguration(HostTree):
     """Physical CPUs that the domUs share."""
     weight: int = 256
     cap_percent: int = 0
+    slow_cores: bool = False
     kernel: Path | None = None
     snapshot: bool = True
     host: Login | None = None
@@ -129,14 +130,21 @@ class XenConfiguration(HostTree):
             kernel=kernel.kernel,
             modules=modules,
             view=self.view(),
-            qemu=_hypervisor(own, own_cpus)
-            if self.domain != "native"
-            else Emulator(qemu_program.program()),
+            qemu=self._emulator(own, own_cpus),
             cpu=CPU,
             is_measured=not is_domu,
             ram=ram,
             saved=saved,
         )
+
+    def _emulator(self, memory_bytes: int, cpus: int) -> Emulator:
+        """QEMU; with Xen, whose dom0 has this memory and these CPUs."""
+        program = qemu_program.program()
+        plain = Emulator(program)
+        if self.domain != "native":
+            plain = _hypervisor(program, memory_bytes, cpus)
+        qemu = unpacked_qemu.installed() if self.slow_cores else None
+        return plugins.slowable(plain, qemu.version) if qemu else plain
 
 
 def measured_modules(kernel: GuestKernel) -> tuple[str, ...]:
@@ -145,8 +153,7 @@ def measured_modules(kernel: GuestKernel) -> tuple[str, ...]:
     return tuple(each for each in kernel.modules if Path(each).stem not in unused)
 
 
-def _hypervisor(memory_bytes: int, cpus: int) -> Emulator:
-    """QEMU with Xen, whose dom0 has this memory and these CPUs."""
+def _hypervisor(program: Path, memory_bytes: int, cpus: int) -> Emulator:
     size = f"{memory_bytes >> 20}M"
     line = [f"dom0_mem={size},max:{size}", f"dom0_max_vcpus={cpus}", "dom0_vcpus_pin"]
     line += ["sched=credit2", "console=com1", "com1=115200,8n1", "loglvl=warning", "noreboot=0"]
@@ -154,7 +161,7 @@ def _hypervisor(memory_bytes: int, cpus: int) -> Emulator:
     line += ["bootscrub=0"]
     inside = sandbox.WORK.parent / "hypervisor"
     return Emulator(
-        qemu_program.program(),
+        program,
         parameters=("console=hvc0",),
         read_only={parts.hypervisor(): inside},
         hypervisor=Hypervisor(inside, " ".join(line)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -50,18 +50,19 @@ class XenRecipe:
         return snapshot.name(self.xen.asked(), self.xen.files(self.kernel), versions)
 
     def booting(self, ram: Path | None) -> Booting:
-        if self.xen.domain != "domu":
-            machine = self.xen.emulated(self.kernel, measured_modules(self.kernel), ram)
+        xen = replace(self.xen, slow_cores=False) if ram else self.xen
+        if xen.domain != "domu":
+            machine = xen.emulated(self.kernel, measured_modules(self.kernel), ram)
             return Booting(machine, self.kernel.initramfs.read_bytes(), _await_measured)
         guest = parts.guest(self.kernel)
         first = parts.first_domain(self.kernel, guest)
-        machine = self.xen.emulated(self.kernel, first.modules, ram)
+        machine = xen.emulated(self.kernel, first.modules, ram)
 
         def start(emulator: Emulator, agent: Agent) -> Hellos:
             hello = agent.hello(HOST_TIMEOUT_S)
             host = EmulatedHost(agent)
             host.set_clock()
-            domains = [self.xen.domu(n, guest.modules) for n in range(self.xen.guests)]
+            domains = [xen.domu(n, guest.modules) for n in range(xen.guests)]
             return Hellos(hello, boot.start_domus(emulator, host, domains))
 
         return Booting(machine, first.initramfs, start)

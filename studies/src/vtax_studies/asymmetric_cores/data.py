@@ -16,7 +16,7 @@ from vtax_studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEM
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
 
-STRETCHED = ("cpufreq", "core-type")
+STRETCHED = ("cpufreq", "core-type", "emulator")
 """Back ends on which the same work takes more CPU seconds."""
 
 

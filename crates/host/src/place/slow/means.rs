@@ -10,7 +10,7 @@ use vtax_sys::cgroup::quota::{self, QuotaGroup};
 use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
-use crate::place::backends::Backend;
+use crate::place::backends::{self, Backend};
 use crate::place::cores::choose::Pair;
 use crate::place::cpus::{self, written};
 use crate::place::domain::thread_folder;
@@ -43,7 +43,8 @@ enum Way {
         cpu: usize,
         hog: Option<Hog>,
     },
-    Frequency {
+    /// A file that sets the speed of the CPU.
+    Setting {
         cpu: usize,
         full: Setting,
         slow: String,
@@ -67,7 +68,7 @@ impl Means {
         let cpu = match &way {
             Way::Nothing => None,
             Way::Quota(_) => request.cpu,
-            Way::Hog { cpu, .. } | Way::Frequency { cpu, .. } => Some(*cpu),
+            Way::Hog { cpu, .. } | Way::Setting { cpu, .. } => Some(*cpu),
             Way::CoreType { slow, .. } => Some(*slow),
         };
         let mut before = Before::now(tree);
@@ -85,7 +86,7 @@ impl Means {
             .extend(probe.iter().map(|group| group.folder().to_owned()));
         match &way {
             Way::Quota(quota) => before.groups.extend(quota.folders()),
-            Way::Frequency { full, .. } => before.settings = vec![full.clone()],
+            Way::Setting { full, .. } => before.settings = vec![full.clone()],
             _ => {}
         }
         Ok(Self {
@@ -130,7 +131,7 @@ impl Means {
                 };
                 compare(probe, Some(*cpu), || leave(1.0), || leave(share))
             }
-            Way::Frequency { cpu, full, slow } => {
+            Way::Setting { cpu, full, slow } => {
                 let set = |text: &str| journal::set(tree, &full.path, text);
                 compare(probe, Some(*cpu), || set(&full.text), || set(slow))
             }
@@ -167,7 +168,7 @@ impl Means {
                 }
                 Ok(())
             }
-            Way::Frequency { full, slow, .. } => journal::set(tree, &full.path, slow),
+            Way::Setting { full, slow, .. } => journal::set(tree, &full.path, slow),
         }
     }
 
@@ -203,7 +204,7 @@ impl Means {
                  threads run there",
                 FULL - self.share * FULL
             ),
-            Way::Frequency { full, slow, .. } => format!("{} is {slow}", full.path),
+            Way::Setting { full, slow, .. } => format!("{} is {slow}", full.path),
             Way::CoreType { slow, fast } => {
                 format!("all threads run on CPU {slow}, of a slower type than CPU {fast}")
             }
@@ -224,6 +225,16 @@ fn way(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Way, Error>
         Backend::Cpufreq => {
             movable(targets, cpu)?;
             frequency(tree, cpu, request.percent / FULL)
+        }
+        Backend::Emulator => {
+            movable(targets, cpu)?;
+            let path = backends::emulated_speed(cpu);
+            let text = tree
+                .text(&path)
+                .ok_or_else(|| refused(request.backend, "this CPU has no speed"))?;
+            let slow = request.percent.to_string();
+            let full = Setting { path, text };
+            Ok(Way::Setting { cpu, full, slow })
         }
         Backend::CoreType => {
             let pair = Pair::choose(tree, None, None, None).ok();
@@ -345,7 +356,7 @@ fn frequency(tree: &Tree, cpu: usize, share: f64) -> Result<Way, Error> {
         .number(&format!("{folder}/cpuinfo_min_freq"))
         .unwrap_or(0.0);
     let slow = (full * share).max(least);
-    Ok(Way::Frequency {
+    Ok(Way::Setting {
         cpu,
         full: Setting { path, text },
         slow: format!("{slow:.0}"),
@@ -367,7 +378,7 @@ mod tests {
         fs::write(folder.join("cpuinfo_min_freq"), "1200000\n").unwrap();
         let tree = Tree::at(root.path());
         let slow = |share| match frequency(&tree, 1, share).unwrap() {
-            Way::Frequency { slow, full, .. } => (slow, full.text),
+            Way::Setting { slow, full, .. } => (slow, full.text),
             other => panic!("{other:?}"),
         };
         assert_eq!(slow(0.5), ("1500000".into(), "3000000".into()));

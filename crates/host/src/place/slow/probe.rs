@@ -12,7 +12,8 @@ const PAIRS: usize = 9;
 /// Many periods of the slowing means.
 const SLOW: Duration = Duration::from_millis(100);
 const FULL: Duration = Duration::from_millis(40);
-/// The wait after a change: the slowing means may have saved up some time.
+/// The wait after a change, which may take a millisecond to count; and the slowing means may have
+/// saved up some time.
 const SETTLE: Duration = Duration::from_millis(10);
 const ROUNDS: u64 = 1000;
 
@@ -52,6 +53,7 @@ pub fn compare(
         let mut ratios = Vec::with_capacity(PAIRS);
         for _ in 0..PAIRS {
             full()?;
+            sleep(SETTLE);
             let fast = rate(FULL);
             slow()?;
             sleep(SETTLE);
