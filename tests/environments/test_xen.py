@@ -38,6 +38,7 @@ def xen(spec: str) -> Xen:
 def test_the_defaults_are_a_paravirtualized_domu() -> None:
     plain = xen("xen")
     assert plain == xen("xen:domain=domu,mode=pv,mem=256M,smp=1,weight=256,cap=0")
+    assert plain.swap_bytes == 0
     assert (plain.shape().cpus, plain.shape().memory_bytes) == (1, 256 * MIB)
 
 
@@ -61,7 +62,9 @@ def test_a_wrong_value_is_named(spec: str, says: str) -> None:
 
 
 def test_the_configuration_of_a_domu() -> None:
-    domain = dom0.Domain("pvh", 300 * MIB, 2, 512, 150, ("/modules/a.ko", "/modules/b.ko"))
+    domain = dom0.Domain(
+        "pvh", 300 * MIB, 2, 512, 150, ("/modules/a.ko", "/modules/b.ko"), swaps=True
+    )
     lines = dom0.configuration(domain).splitlines()
     assert {
         'type = "pvh"',
@@ -72,6 +75,7 @@ def test_the_configuration_of_a_domu() -> None:
         "cpu_weight = 512",
         "cap = 150",
         'on_crash = "destroy"',
+        'disk = [ "format=raw,vdev=xvda,access=rw,backendtype=qdisk,target=/dev/vda" ]',
     } <= set(lines)
     (extra,) = (line for line in lines if line.startswith("extra"))
     assert "vtax.modules=/modules/a.ko:/modules/b.ko" in extra

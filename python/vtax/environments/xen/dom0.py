@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vtax.environments import sandbox
+from vtax.environments import sandbox, swap
 from vtax.environments.emulated_host import contents, ports
 from vtax.environments.xen import parts
 
@@ -16,9 +16,15 @@ Mode = Literal["pv", "pvh"]
 GUEST = "guest"
 """The name of the domain."""
 GONE = "gone"
+SWAP_DEVICE = "/dev/xvda"
+"""The guest's name of its disk."""
 CONFIGURATION = PurePosixPath("/run/guest.cfg")
 CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
+
+
+_DISK = f"format=raw,vdev=xvda,access=rw,backendtype=qdisk,target={swap.VIRTIO_DEVICE}"
+"""Its back end is the QEMU that exports files to the guest (xl-disk-configuration(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Domain:
     cap_percent: int
     """The most CPU time that it gets, in percent of one CPU; 0: no limit."""
     modules: Sequence[str]
+    swaps: bool
+    """Whether it has a disk: the first of dom0's."""
 
 
 def toolstack_script() -> str:
@@ -77,6 +85,7 @@ def configuration(domain: Domain) -> str:
         "cpu_weight": domain.weight,
         "cap": domain.cap_percent,
         "p9": shared,
+        "disk": [_DISK] if domain.swaps else [],
         **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
     }
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())

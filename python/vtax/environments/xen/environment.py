@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -11,7 +11,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_kernel, packages, qemu_program, sandbox
+from vtax.environments import guest_kernel, packages, qemu_program, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
@@ -44,6 +44,8 @@ DOM0_BYTES = 640 << 20
 """dom0's memory beside a domU: the initramfs and what is unpacked from it take 330 MiB."""
 MOST_WEIGHT = 65535
 CONSOLE = "console=hvc0"
+BOUNCE = "swiotlb=4096"
+"""8 MiB of bounce buffers. By default a paravirtualized dom0's kernel takes 64 MiB for them."""
 BOOT_TIMEOUT_S = 120.0
 """A boot takes 13 s on an idle machine."""
 
@@ -77,6 +79,7 @@ class Xen(HostTree, ProcessEnvironment):
         "mode": "a domU's kind: pv (paravirtualized) or pvh (by SVM) (default: pv)",
         "mem": "memory of the kernel that is measured (default: 256M)",
         "smp": "its number of CPUs (default: 1)",
+        "swap": "a swap disk of this size (default: none)",
         "weight": "a domU's share of CPU time under credit2, beside dom0's 256 (default: 256)",
         "cap": "the most CPU time of a domU, in percent of a CPU (default: 0, no limit)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
@@ -97,6 +100,7 @@ class Xen(HostTree, ProcessEnvironment):
     weight: int = 256
     cap_percent: int = 0
     kernel: Path | None = None
+    swap_bytes: int = 0
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -119,6 +123,7 @@ class Xen(HostTree, ProcessEnvironment):
             weight=_number("weight", options.get("weight", "256"), 1, MOST_WEIGHT),
             cap_percent=_number("cap", options.get("cap", "0"), 0, 100 * smp),
             kernel=kernel,
+            swap_bytes=swap.size("xen", options),
         )
 
     def shape(self) -> MachineShape:
@@ -134,6 +139,8 @@ class Xen(HostTree, ProcessEnvironment):
     def check(self) -> None:
         qemu_program.program()
         sandbox.bubblewrap()
+        if self.swap_bytes:
+            swap.check_guest()
         parts.kernel(self.kernel)
         if self.domain != "native":
             if reason := parts.obstacle():
@@ -141,6 +148,14 @@ class Xen(HostTree, ProcessEnvironment):
             parts.hypervisor()
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        device = swap.VIRTIO_DEVICE if self.domain != "domu" else dom0.SWAP_DEVICE
+
+        def start() -> MachineLike:
+            return self._started(work, cpus)
+
+        return swap.started(start, self.name, work, self.swap_bytes, device)
+
+    def _started(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         if self.domain != "domu":
             return Machine(self, work, cpus)
         from vtax.environments.xen.machine import XenMachine
@@ -154,6 +169,7 @@ class Xen(HostTree, ProcessEnvironment):
             self.weight,
             self.cap_percent,
             first.guest_modules,
+            swaps=self.swap_bytes > 0,
         )
         return XenMachine(self._emulated(kernel.kernel, first), first.initramfs, domain, work, cpus)
 
@@ -185,7 +201,7 @@ class Xen(HostTree, ProcessEnvironment):
         }
         return (
             f"{what[self.domain]}, on an emulated machine (QEMU TCG), Linux {release}, "
-            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}"
+            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
         )
 
     def _qemu(self, emulator: Emulator, kernel: GuestKernel, channel_fd: int) -> list[str]:
@@ -197,6 +213,7 @@ class Xen(HostTree, ProcessEnvironment):
         line += emulator.boot(_inside("kernel"), _inside("initramfs"), parameters)
         line += qemu_program.export("host", sandbox.TREE, "readonly=on,multidevs=remap")
         line += qemu_program.export("work", sandbox.WORK, "multidevs=remap")
+        line += emulator.options
         return [*line, *qemu_program.agent_port(channel_fd)]
 
     def _emulated(self, kernel: Path, first: parts.FirstDomain) -> Emulated:
@@ -214,22 +231,24 @@ class Xen(HostTree, ProcessEnvironment):
         )
 
     def _emulator(self, memory_bytes: int, cpus: int) -> Emulator:
+        disk = swap.virtio_disk() if self.swap_bytes else []
         if self.domain == "native":
-            return qemu_program.INSTALLED
+            return replace(qemu_program.INSTALLED, options=disk)
         size = f"{memory_bytes >> 20}M"
         line = [f"dom0_mem={size},max:{size}", f"dom0_max_vcpus={cpus}", "dom0_vcpus_pin"]
         line += ["sched=credit2", "console=com1", "com1=115200,8n1", "loglvl=warning", "noreboot=0"]
         inside = _inside("hypervisor")
         return Emulator(
             qemu_program.program(),
-            parameters=(CONSOLE,),
+            disk,
+            parameters=(CONSOLE, BOUNCE),
             read_only={parts.hypervisor(): inside},
             hypervisor=Hypervisor(inside, " ".join(line)),
         )
 
 
 def _modules(kernel: GuestKernel) -> list[str]:
-    unused = (guest_kernel.DISK_MODULE, *guest_kernel.NETWORK_MODULES)
+    unused = guest_kernel.NETWORK_MODULES
     return [each for each in kernel.modules if Path(each).stem not in unused]
 
 
