@@ -24,7 +24,7 @@ from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may turn swap on")
-GUESTS = ("uml:mem=128M,swap=64M", "qemu:accel=tcg,mem=224M,swap=64M")
+GUESTS = ("uml:mem=128M,swap=64M", "qemu:accel=tcg,mem=224M,swap=64M", "xen:swap=64M")
 DOUBLED = "native:mem=64M,swap=64M"
 CONTAINED = "container:cpus=1,mem=64M,swap=64M"
 SANDBOXED = "gvisor:mem=96M,swap=128M"
@@ -185,7 +185,7 @@ def inside(environment: Environment, work: Path, *argv: str) -> str:
 def test_a_guest_swaps_to_a_disk_without_a_name(spec: str, tmp_path: Path) -> None:
     (line,) = inside(checked(spec), tmp_path, "cat", "/proc/swaps").splitlines()[1:]
     name, kind, size, *_ = line.split()
-    assert name in ("/dev/ubda", "/dev/vda") and kind == "partition"
+    assert name in ("/dev/ubda", "/dev/vda", "/dev/xvda") and kind == "partition"
     assert int(size) == (64 << 10) - 4
     assert devices() == []
 

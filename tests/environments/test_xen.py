@@ -39,6 +39,7 @@ def xen(spec: str) -> Xen:
 def test_the_defaults_are_a_paravirtualized_domu() -> None:
     plain = xen("xen")
     assert plain == xen("xen:domain=domu,mode=pv,mem=256M,smp=1,weight=256,cap=0")
+    assert plain.swap_bytes == 0
     assert (plain.shape().cpus, plain.shape().memory_bytes) == (1, 256 * MIB)
 
 
@@ -52,6 +53,7 @@ def test_the_defaults_are_a_paravirtualized_domu() -> None:
         ("xen:domain=native,guests=2", "guests= is for a domU"),
         ("xen:guests=5", "guests=5 must be a whole number from 1 to 4"),
         ("xen:guests=2,pcpus=3", "pcpus=3 must be a whole number from 1 to 2"),
+        ("xen:guests=2,swap=1G", "swap= is for one domU"),
         ("xen:snapshot=no", "snapshot=no is unknown; use on or off"),
         ("xen:cap=101", "cap=101 must be a whole number from 0 to 100"),
         ("xen:weight=0", "weight=0 must be a whole number from 1 to 65535"),
@@ -67,7 +69,7 @@ def test_a_wrong_value_is_named(spec: str, says: str) -> None:
 
 def test_the_configuration_of_a_domu() -> None:
     domain = dom0.Domain(
-        3, "pvh", 300 * MIB, 2, [1, 2], 512, 150, ("/modules/a.ko", "/modules/b.ko")
+        3, "pvh", 300 * MIB, 2, [1, 2], 512, 150, ("/modules/a.ko", "/modules/b.ko"), swaps=True
     )
     lines = dom0.configuration(domain, dom0.own_boot(3)).splitlines()
     assert {
@@ -80,6 +82,7 @@ def test_the_configuration_of_a_domu() -> None:
         "cpu_weight = 512",
         "cap = 150",
         'on_crash = "destroy"',
+        'disk = [ "format=raw,vdev=xvda,access=rw,backendtype=qdisk,target=/dev/vda" ]',
     } <= set(lines)
     (extra,) = (line for line in lines if line.startswith("extra"))
     assert "vtax.modules=/modules/a.ko:/modules/b.ko" in extra

@@ -74,6 +74,7 @@ struct Seen {
 pub fn run(options: &MemoryOptions) -> Result<(), Error> {
     let tree = Tree::host();
     let before = look(&tree);
+    let others = resident(&tree);
     let begin = Instant::now();
     let misses = TlbCounts::of_children();
     let child = start(&options.argv)?;
@@ -102,6 +103,8 @@ pub fn run(options: &MemoryOptions) -> Result<(), Error> {
         "after": look(&tree),
         "own_swap": own_group(&tree).is_some(),
         "image_bytes": image(&tree),
+        "modules_bytes": modules(&tree),
+        "others_bytes": others,
         "page_bytes": page_bytes(),
     });
     let text = result.to_string();
@@ -216,6 +219,21 @@ fn image(tree: &Tree) -> Value {
     Value::Object(Map::from_iter(parts))
 }
 
+/// The kernel's loaded modules: code and data. `None` where the kernel takes none.
+fn modules(tree: &Tree) -> Option<u64> {
+    let text = tree.text("/proc/modules")?;
+    let sizes = text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
+    Some(sizes.sum())
+}
+
+/// The resident sets of all processes, this one's too; a page that several share counts for each.
+fn resident(tree: &Tree) -> u64 {
+    let of = |name: &String| bytes(&tree.text(&format!("/proc/{name}/status"))?, "VmRSS");
+    tree.names("/proc").iter().filter_map(of).sum()
+}
+
 /// `  01000000-01e02fff : Kernel code`: the range includes its last address.
 fn region(iomem: &str, name: &str) -> Option<u64> {
     let line = iomem.lines().find_map(|line| {
@@ -282,6 +300,22 @@ mod tests {
         let (_root, empty) = machine(&[]);
         assert_eq!(look(&empty)["stalled_us"], Value::Null);
         assert_eq!(swap_used(&empty), None);
+    }
+
+    #[test]
+    fn modules_and_processes_are_added_up() {
+        let (_root, tree) = machine(&[
+            (
+                "modules",
+                "9p 1000 1 - Live 0x0\noverlay 200 0 - Live 0x0 (E)\n",
+            ),
+            ("1/status", "Name: init\nVmRSS:     3 kB\n"),
+            ("2/status", "Name: kthreadd\n"),
+            ("77/status", "VmRSS: 4 kB\n"),
+        ]);
+        assert_eq!(modules(&tree), Some(1200));
+        assert_eq!(resident(&tree), 7 << 10);
+        assert_eq!(modules(&machine(&[]).1), None);
     }
 
     #[test]

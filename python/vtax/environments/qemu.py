@@ -47,7 +47,6 @@ from vtax.workloads.base import MachineShape
 
 Accelerator = Literal["auto", "kvm", "tcg"]
 
-SWAP_DEVICE = "/dev/vda"
 LINKS: Mapping[LinkKind, str | None] = {"tap": "eth0", "slirp": "eth0"}
 KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
@@ -143,9 +142,10 @@ class Qemu(HostTree, link.Linked):
         guest_kernel.prepare(self.kernel)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        if self.swap_bytes:
-            return swap.started(self, work, cpus, self.swap_bytes, SWAP_DEVICE)
-        return Machine(self, work, cpus)
+        def start() -> MachineLike:
+            return Machine(self, work, cpus)
+
+        return swap.started(start, self.name, work, self.swap_bytes, swap.VIRTIO_DEVICE)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (*shared_tree(machine), counting(machine), pausing(machine), *link.offered(machine))
@@ -207,8 +207,7 @@ class Qemu(HostTree, link.Linked):
         line += export("host", sandbox.TREE, "readonly=on,multidevs=remap")
         line += export("work", sandbox.WORK, "multidevs=remap")
         if self.swap_bytes:
-            line += ["-drive", f"file={sandbox.WORK / swap.DISK},format=raw,if=none,id=swap"]
-            line += ["-device", "virtio-blk-pci,drive=swap"]
+            line += swap.virtio_disk()
         if self.link:
             # Its threads' names say which is which.
             line += ["-name", "guest=vtax,debug-threads=on"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.units import format_bytes, parse_size
-from vtax.environments.machine import Machine
-from vtax.environments.process_environment import ProcessEnvironment
+from vtax.environments import sandbox
+from vtax.environments.base import MachineLike
 from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH
 
@@ -24,6 +24,8 @@ DISK = "swap.disk"
 SMALLEST_BYTES = 1 << 20
 LARGEST_BYTES = 1 << 40
 SWAPON_TIMEOUT_S = 60.0
+VIRTIO_DEVICE = "/dev/vda"
+"""A guest's name of the disk of `virtio_disk`."""
 
 
 def size(environment: str, options: Mapping[str, str]) -> int:
@@ -51,26 +53,34 @@ def check_guest() -> None:
         _program(name)
 
 
+def virtio_disk() -> list[str]:
+    """QEMU's options for the disk, with the machine's folder at `sandbox.WORK`."""
+    drive = f"file={sandbox.WORK / DISK},format=raw,if=none,id=swap"
+    return ["-drive", drive, "-device", "virtio-blk-pci,drive=swap"]
+
+
 def started(
-    environment: ProcessEnvironment, work: Path, cpus: Sequence[int], wanted: int, device: str
-) -> Machine:
-    """A guest that swaps to `device`, which is the file DISK of its folder.
+    start: Callable[[], MachineLike], name: str, work: Path, wanted: int, device: str
+) -> MachineLike:
+    """A guest of the environment `name` that swaps to `device`: the file DISK of its folder, which
+    is there when `start` is called; no swap when `wanted` is 0.
 
     Raises VtaxError when the disk cannot be made, or when the guest does not take it.
     """
+    if not wanted:
+        return start()
     disk = work / DISK
     try:
         _make(disk, wanted)
-        machine = Machine(environment, work, cpus)
+        machine = start()
         try:
-            _turn_on(environment.name, machine, work, device)
+            _turn_on(name, machine, work, device)
         except BaseException:
-            machine.kill()
+            machine.close()
             raise
     finally:
         # The guest has the disk open. Without a name nothing is left of it when the guest ends, and
-        # no
-        # program in the guest finds it.
+        # no program in the guest finds it.
         disk.unlink(missing_ok=True)
     return machine
 
@@ -88,7 +98,7 @@ def _make(disk: Path, wanted: int) -> None:
         raise VtaxError(f"cannot make the swap disk {disk}: {done.stderr.strip()}")
 
 
-def _turn_on(name: str, machine: Machine, work: Path, device: str) -> None:
+def _turn_on(name: str, machine: MachineLike, work: Path, device: str) -> None:
     exchange = Exchange(work, "swap-on")
     exchange.create({})
     argv = [_program("swapon"), device]

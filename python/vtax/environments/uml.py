@@ -123,9 +123,10 @@ class UserModeLinux(HostTree, link.Linked):
         link.check("uml", self.link)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        if self.swap_bytes:
-            return swap.started(self, work, cpus, self.swap_bytes, SWAP_DEVICE)
-        return Machine(self, work, cpus)
+        def start() -> MachineLike:
+            return Machine(self, work, cpus)
+
+        return swap.started(start, self.name, work, self.swap_bytes, SWAP_DEVICE)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (*shared_tree(machine), pausing(machine), *link.offered(machine))

@@ -26,10 +26,12 @@ _UNCOUNTED = {
     "itlb_misses": NO_TLB,
     "working_set_bytes": "not asked for with --working-set, or the machine does not say it",
 }
+MODULES = "modules"
+"""Code and data of the kernel's loaded modules."""
 RESERVED = "reserved at boot"
 """What a guest's kernel keeps of its memory from the start besides code and data, such as the
 structures of pages; code and data too where the machine does not show them."""
-PARTS = (*IMAGE, RESERVED, *LIVING)
+PARTS = (*IMAGE, MODULES, RESERVED, *LIVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Used:
     """All memory that the kernel manages."""
     kernel: Mapping[str, int | None] = field(default_factory=dict)
     """Bytes by part, from the last look while the program ran."""
+    others_bytes: int | None = None
+    """The resident sets of all processes before the program started."""
 
     @property
     def pressed(self) -> bool | None:
@@ -103,6 +107,7 @@ def used(found: Mapping[str, Any]) -> Used:
     memory, image = _mapping(last.get("memory_bytes")), _mapping(found.get("image_bytes"))
     kernel = {part: _sum(image, names) for part, names in IMAGE.items()}
     kernel |= {part: _count(memory.get(name)) for part, name in LIVING.items()}
+    kernel[MODULES] = _count(found.get("modules_bytes"))
     page = _count(found.get("page_bytes"))
     out = _grown(before, after, "pswpout", page)
     swapped = _count(seen.get("swap_bytes"))
@@ -129,6 +134,7 @@ def used(found: Mapping[str, Any]) -> Used:
         killed=_grown(before, after, "oom_kill", 1),
         total_bytes=_count(memory.get("MemTotal")),
         kernel=kernel,
+        others_bytes=_count(found.get("others_bytes")),
     )
 
 
@@ -145,6 +151,8 @@ def environment(measured: Measured, unit: str, better: Better, seed: int) -> Mem
         cliff = MemoryCliff(size=found.size, low=found.low, high=found.high)
     resident = points[cliff.size].max_rss_bytes if cliff and cliff.size is not None else None
     kernel = _kernel(measured)
+    # Elsewhere they are the processes of the whole machine, outside of the limit.
+    others = _median(run.used.others_bytes for run in measured.runs if measured.is_guest)
     return MemoryEnvironment(
         spec=measured.spec,
         description=measured.description,
@@ -156,6 +164,7 @@ def environment(measured: Measured, unit: str, better: Better, seed: int) -> Mem
            if all(getattr(point, name) is None for point in points.values())},
         points=tuple(points.values()),
         cliff=cliff,
+        others_bytes=None if others is None else round(others),
         user_bytes=None if resident is None else round(resident),
         notes=measured.notes,
     )  # fmt: skip

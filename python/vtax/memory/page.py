@@ -95,7 +95,7 @@ def _cliffs(record: MemoryRecord) -> Section:
         "with 95 % confidence. Program's memory: its resident set at that size.",
         table=table(
             ("environment", Column("memory", Depth.FULL), "falls past", "edge between", "before",
-             "past it", "program's memory"),
+             "past it", "program's memory", Column("other processes", Depth.FULL)),
             [_row(each) for each in record.environments],
         ),
     )  # fmt: skip
@@ -141,10 +141,10 @@ def _points(record: MemoryRecord) -> Section:
 
 def _row(each: MemoryEnvironment) -> Sequence[str]:
     points = {point.size: point for point in each.points}
-    limit = size_text(each.memory_bytes)
+    limit, others = size_text(each.memory_bytes), size_text(each.others_bytes)
     if each.cliff is None:
         last = next((p.median for p in reversed(each.points) if p.median is not None), None)
-        return each.spec, limit, "no cliff", "", _level(last), "", ""
+        return each.spec, limit, "no cliff", "", _level(last), "", "", others
     past = next((p for p in each.points if p.size > (each.cliff.size or 0)), None)
     before = None if each.cliff.size is None else points[each.cliff.size].median
     return (
@@ -155,6 +155,7 @@ def _row(each: MemoryEnvironment) -> Sequence[str]:
         _level(before),
         _past(past),
         size_text(each.user_bytes),
+        others,
     )
 
 

@@ -56,6 +56,9 @@ class SizedProgram(Protocol):
 class SizedDgemm:
     """One product of square matrices that were filled at random, in a process of its own."""
 
+    most_columns: int | None = None
+    """Multiply by the first of the columns only, at most so many; the matrices lie in memory whole.
+    None: all."""
     name: ClassVar[str] = "dgemm"
     unit: ClassVar[str] = "Mflop/s"
     better: ClassVar[Better] = "higher"
@@ -65,7 +68,8 @@ class SizedDgemm:
 
     def command(self, size: int, shape: MachineShape) -> Command:
         threads = Dgemm(size, 1, shape.cpus).environment(shape.cpus)
-        return Command(_placed(self.argv(), size), threads)
+        only = () if self.most_columns is None else ("--columns", str(min(size, self.most_columns)))
+        return Command((*_placed(self.argv(), size), *only), threads)
 
     def value(self, outcome: Outcome, wall_s: float, folder: ResultFolder) -> float:
         require_success(DGEMM_PROGRAM, outcome, folder)

@@ -121,7 +121,8 @@ def study(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Measure only this environment or program; repeat it (explain, --validate).",
+            help="Measure only this environment or program; repeat it (atlas, explain, "
+            "--validate).",
         ),
     ] = None,
     seed: Annotated[

@@ -68,7 +68,7 @@ impl Workload for Dgemm {
             usage,
             operations: done,
             checksum: Some(checksum(&c)),
-            verified: done == 0 || is_product(&a, &b, &c, &mut random),
+            verified: done == 0 || is_product(&a, &b, &c, c.n, &mut random),
             details,
         })
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from vtax.core import binaries
-from vtax.environments import guest_kernel, qemu_program, sandbox, unpacked_qemu
+from vtax.environments import guest_kernel, qemu_program, sandbox, swap, unpacked_qemu
 from vtax.environments.base import HostTree
 from vtax.environments.capabilities import Capability, Files, Guests, RecordInside
 from vtax.environments.emulated_host import emulator, plugins
@@ -30,6 +30,9 @@ DOM0_BYTES = 640 << 20
 """dom0's memory beside domUs: the initramfs and what is unpacked from it take 330 MiB. Afterwards
 four domUs leave it 390 MiB."""
 
+BOUNCE = "swiotlb=4096"
+"""8 MiB of bounce buffers. By default a paravirtualized dom0's kernel takes 64 MiB for them."""
+
 
 @dataclass(frozen=True)
 class XenConfiguration(HostTree):
@@ -47,6 +50,7 @@ class XenConfiguration(HostTree):
     slow_cores: bool = False
     kernel: Path | None = None
     snapshot: bool = True
+    swap_bytes: int = 0
     host: Login | None = None
     """The dom0 of a real Xen host; None: an emulated machine."""
     pushed: tuple[Path, ...] = ()
@@ -108,6 +112,7 @@ class XenConfiguration(HostTree):
             self.weight,
             self.cap_percent,
             modules,
+            swaps=self.swap_bytes > 0,
         )
 
     def emulated(
@@ -140,16 +145,17 @@ class XenConfiguration(HostTree):
     def _emulator(self, memory_bytes: int, cpus: int) -> Emulator:
         """QEMU; with Xen, whose dom0 has this memory and these CPUs."""
         program = qemu_program.program()
-        plain = Emulator(program)
+        disk = swap.virtio_disk() if self.swap_bytes else []
+        plain = Emulator(program, disk)
         if self.domain != "native":
-            plain = _hypervisor(program, memory_bytes, cpus)
+            plain = replace(_hypervisor(program, memory_bytes, cpus), options=disk)
         qemu = unpacked_qemu.installed() if self.slow_cores else None
         return plugins.slowable(plain, qemu.version) if qemu else plain
 
 
 def measured_modules(kernel: GuestKernel) -> tuple[str, ...]:
     """What the kernel of `native` and `dom0` loads."""
-    unused = (guest_kernel.DISK_MODULE, *guest_kernel.NETWORK_MODULES)
+    unused = guest_kernel.NETWORK_MODULES
     return tuple(each for each in kernel.modules if Path(each).stem not in unused)
 
 
@@ -162,7 +168,7 @@ def _hypervisor(program: Path, memory_bytes: int, cpus: int) -> Emulator:
     inside = sandbox.WORK.parent / "hypervisor"
     return Emulator(
         program,
-        parameters=("console=hvc0",),
+        parameters=("console=hvc0", BOUNCE),
         read_only={parts.hypervisor(): inside},
         hypervisor=Hypervisor(inside, " ".join(line)),
     )

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from vtax.environments import swap
 from vtax.environments.emulated_host import exports, ports
 from vtax.environments.xen import parts
 
 Mode = Literal["pv", "pvh"]
 
+SWAP_DEVICE = "/dev/xvda"
+"""The guest's name of its disk."""
 GONE, BROKEN = "gone", "broken"
 """States of a guest."""
 CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
+
+
+_DISK = f"format=raw,vdev=xvda,access=rw,backendtype=qdisk,target={swap.VIRTIO_DEVICE}"
+"""Its back end is the QEMU that exports files to the guest (xl-disk-configuration(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Domain:
     cap_percent: int
     """The most CPU time that it gets, in percent of one CPU; 0: no limit."""
     modules: Sequence[str]
+    swaps: bool
+    """Whether it has a disk: the first of dom0's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,7 @@ def configuration(domain: Domain, boot: Boot) -> str:
         "cpu_weight": domain.weight,
         "cap": domain.cap_percent,
         "p9": shared,
+        "disk": [_DISK] if domain.swaps else [],
         **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
     }
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())

@@ -11,7 +11,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import packages, qemu_program, sandbox
+from vtax.environments import packages, qemu_program, sandbox, swap
 from vtax.environments.base import (
     ON_OFF,
     MachineLike,
@@ -34,12 +34,13 @@ from vtax.environments.capabilities import (
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.emulated_host import emulator
 from vtax.environments.ssh_client import Login
-from vtax.environments.xen import parts
+from vtax.environments.xen import dom0, parts
 from vtax.environments.xen.configuration import Domain, XenConfiguration
 
 SMALLEST_BYTES = 192 << 20
 MOST_WEIGHT = 65535
 MOST_GUESTS = 4
+OF_EMULATED = ("guests", "snapshot", "swap", "slow-cores")
 OF_DOMUS = ("mode", "guests", "pcpus", "weight", "cap")
 
 
@@ -72,6 +73,7 @@ class Xen(XenConfiguration):
         "mode": "a domU's kind: pv (paravirtualized) or pvh (by SVM) (default: pv)",
         "mem": "memory of the kernel that is measured (default: 256M)",
         "smp": "its number of CPUs (default: 1)",
+        "swap": "a swap disk of this size (default: none)",
         "guests": "number of domUs, all alike (default: 1)",
         "pcpus": "physical CPUs that the domUs share (default: smp)",
         "weight": "a domU's share of CPU time under credit2, beside dom0's 256 (default: 256)",
@@ -119,6 +121,7 @@ class Xen(XenConfiguration):
             kernel=kernel,
             snapshot=choice("xen", "snapshot", options.get("snapshot", "on"), ON_OFF),
             host=host,
+            swap_bytes=_swap(guests, options),
         )
 
     def host_cpus(self) -> int:
@@ -134,6 +137,8 @@ class Xen(XenConfiguration):
         if self.mode == "pvh":
             emulator.require_svm(program)
         sandbox.bubblewrap()
+        if self.swap_bytes:
+            swap.check_guest()
         parts.kernel(self.kernel)
         if self.domain != "native":
             if reason := parts.obstacle():
@@ -147,7 +152,12 @@ class Xen(XenConfiguration):
 
         if self.host is not None:
             return CopyingMachine(RemoteDomu(self, self.host), work, cpus, self.pushed)
-        return XenMachine(self, work, cpus)
+        device = swap.VIRTIO_DEVICE if self.domain != "domu" else dom0.SWAP_DEVICE
+
+        def start() -> MachineLike:
+            return XenMachine(self, work, cpus)
+
+        return swap.started(start, self.name, work, self.swap_bytes, device)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         release = facts.get("kernel", {}).get("release", "?")
@@ -159,7 +169,7 @@ class Xen(XenConfiguration):
         where = f"the host {self.host.host}" if self.host else "an emulated machine (QEMU TCG)"
         return (
             f"{what[self.domain]}, on {where}, Linux {release}, "
-            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}"
+            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
         )
 
 
@@ -174,6 +184,13 @@ def _host(domain: Domain, options: Mapping[str, str]) -> Login | None:
     if domain != "domu":
         other = f"ssh:{target}" if domain == "dom0" else f"ssh:{target}, booted without Xen"
         raise MisuseError(f"xen: host= is for domain=domu; {domain} is {other}")
-    if wrong := next((key for key in ("guests", "snapshot") if key in options), None):
+    if wrong := next((key for key in OF_EMULATED if key in options), None):
         raise MisuseError(f"xen: {wrong}= is for the emulated machine, not for host=")
     return Login.parse(target, options.get("config"))
+
+
+def _swap(guests: int, options: Mapping[str, str]) -> int:
+    found = swap.size("xen", options)
+    if found and guests > 1:
+        raise MisuseError("xen: swap= is for one domU, which has the only disk", "use guests=1")
+    return found

@@ -38,10 +38,10 @@ KEYMAP = "usr/share/qemu/keymaps/en-us"
 LIBRARIES = PurePosixPath("/lib/xen")
 """Where the first domain has the toolstack's libraries."""
 DOM0_MODULES = (
-    "virtio_pci", "virtio_console", "9p", "9pnet_virtio",
+    "virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio",
     "xen_evtchn", "xen_gntdev", "xen_privcmd", "xenfs",
 )  # fmt: skip
-GUEST_MODULES = ("9p", "9pnet_xen", "overlay")
+GUEST_MODULES = ("9p", "9pnet_xen", "overlay", "xen_blkfront")
 VARIABLES = f"export PATH=/usr/lib/xen-{VERSION}/bin:/usr/bin:/bin LD_LIBRARY_PATH={LIBRARIES}"
 """The first line of a shell script that uses the toolstack."""
 RECORDER = PurePosixPath("/bin/record-xen")

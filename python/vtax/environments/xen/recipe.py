@@ -43,7 +43,8 @@ class XenRecipe:
 
     @property
     def snapshot(self) -> bool:
-        return self.xen.snapshot
+        # dom0 of a saved machine would remember the content of another disk.
+        return self.xen.snapshot and not self.xen.swap_bytes
 
     def name(self) -> Name:
         versions = [parts.VERSION, self.kernel.release]

@@ -16,5 +16,6 @@ STUDY = Study(
     "and Software",
     module="vtax_studies.atlas.parts",
     figures=FIGURES,
+    selects=True,
     quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

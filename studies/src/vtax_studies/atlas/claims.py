@@ -9,16 +9,17 @@ from itertools import combinations
 
 from vtax.core.page.format import significant
 from vtax.core.units import format_bytes
-from vtax.memory.analysis import NO_TLB
+from vtax.memory.analysis import MODULES, NO_TLB
 from vtax.memory.record import MemoryEnvironment, MemoryPoint
 from vtax_studies.atlas import data as m
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (
     EDGE,
     FEW,
+    GUEST_OF,
     LARGE_MB,
-    NATIVE,
     NEAR,
+    OTHERS_MB,
     PLATEAU,
     QUADRATIC,
     SMALL_MB,
@@ -28,8 +29,10 @@ from vtax_studies.atlas.setup import (
     Place,
 )
 from vtax_studies.rule import Judgement, Missing, Rule, all_hold, some
+from vtax_studies.rule import size as judged_size
 
 MIB = 1 << 20
+NO_OTHERS = "no guest says it"
 
 
 def rises(data: Data) -> Judgement:
@@ -110,15 +113,28 @@ def no_fall(data: Data) -> Judgement:
 
 
 def code(data: Data) -> Judgement:
-    """The code of the guests' kernels against that of the host's kernel."""
-    sizes = {place.kernel: each.kernel_bytes.get("code") for place, each in data.found.items()}
-    native = sizes.pop(NATIVE, None)
+    """The code of unprivileged guests' kernels, with their modules, against the native kernel's."""
+    sizes = {place.kernel: _code(each) for place, each in data.found.items()}
     known = {kernel: size for kernel, size in sizes.items() if size is not None}
-    if native is None or not known:
+    pairs = [(known[a], known[b]) for a, b in GUEST_OF.items() if a in known and b in known]
+    if not pairs:
         raise Missing("the kernels do not show their images (only root reads /proc/iomem)")
     shown = ", ".join(f"{name} {format_bytes(size)}" for name, size in known.items())
-    holds = all(size < native for size in known.values())
-    return Judgement(f"native {format_bytes(native)}, {shown}", holds, "Guests' have to be less.")
+    holds = all(guest < native for guest, native in pairs)
+    return Judgement(shown, holds, "A guest's has to be less than the native kernel's.")
+
+
+def _code(found: MemoryEnvironment) -> int | None:
+    code, modules = (found.kernel_bytes.get(part) for part in ("code", MODULES))
+    return None if code is None else code + (modules or 0)
+
+
+def others(data: Data) -> Judgement:
+    """The resident memory of all other processes of each guest."""
+    sizes = {place.name: each.others_bytes for place, each in data.found.items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    shown = ", ".join(f"{name} {size / MIB:.1f}" for name, size in some(known, NO_OTHERS).items())
+    return judged_size(max(known.values()) / 1e6, OTHERS_MB, "MB", f"{shown} MiB")
 
 
 def resident_stops(data: Data) -> Judgement:
@@ -215,14 +231,17 @@ def same_minor_faults(data: Data, megabytes: int) -> Judgement:
         }
         for place, each in own.items()
     }
-    faults = {place: sizes for place, sizes in faults.items() if sizes}
-    if len(faults) < 2:
-        raise Missing(f"one kernel ran sizes from {PLATEAU} on")
     worst = max(
-        (max(a[size], b[size]) / max(min(a[size], b[size]), 1), size)
-        for a, b in combinations(faults.values(), 2)
-        for size in a.keys() & b.keys()
+        (
+            (max(a[size], b[size]) / max(min(a[size], b[size]), 1), size)
+            for (one, a), (other, b) in combinations(faults.items(), 2)
+            if one.is_emulated == other.is_emulated
+            for size in a.keys() & b.keys()
+        ),
+        default=None,
     )
+    if worst is None:
+        raise Missing("no two kernels ran the same sizes on one machine")
     reason = f"Kernels may lie {STABLE:.0%} apart at every size from {PLATEAU} on."
     ours = f"up to {significant(worst[0], 3)} times (size {worst[1]})"
     return Judgement(ours, worst[0] <= 1 + STABLE, reason)
@@ -298,6 +317,7 @@ RULES: tuple[Rule[Data], ...] = (
     ),
     Rule("no-threshold", "5.1, fig. 8", f"With {LARGE_MB} MB it does not fall", "none", no_fall),
     Rule("kernel-code", "5.2, fig. 9", "A guest's kernel has the smallest code", "smallest", code),
+    Rule("others", "5.2", "Resident sets of all other processes", "2.8 MB", others),
     Rule(
         "resident-stops", "5.2, fig. 10", f"With {SMALL_MB} MB the resident set grows no further",
         f"at {EDGE}", resident_stops,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import polars as pl
 
 from vtax.memory.record import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
 from vtax.tune.record import TuneEnvironment, TuneEquivalence
-from vtax_studies.atlas.setup import NATIVE, PLACES, Place
+from vtax_studies.atlas.setup import BARE, NATIVE, PLACES, Place
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
 
@@ -37,6 +38,18 @@ class Data(StudyData):
         ]
         return {"points": pl.DataFrame(rows, infer_schema_length=None)}
 
+    def without_emulation(self) -> Self | None:
+        """What was measured on this machine's own processor; None where that is all or nothing."""
+        found = {place: each for place, each in self.found.items() if not place.is_emulated}
+        tuned = {place: each for place, each in self.tuned.items() if not place.is_emulated}
+        if (len(found), len(tuned)) == (len(self.found), len(self.tuned)) or not (found or tuned):
+            return None
+        differences = [each for each in self.differences if not place(each.a).is_emulated]
+        equivalence = [each for each in self.equivalence if not place(each.a).is_emulated]
+        return replace(
+            self, found=found, differences=differences, tuned=tuned, equivalence=equivalence
+        )
+
     def of(self, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
         """Results with a size of memory, from places that could run the driver. Raises Missing
         without any."""
@@ -61,8 +74,11 @@ def kernels_differ(pair: TuneEquivalence) -> bool:
 
 
 def native(data: Data) -> TuneEnvironment:
-    """The native tuning. Raises Missing where nothing was tuned natively."""
-    found = next((each for place, each in data.tuned.items() if place.kernel == NATIVE), None)
+    """The native tuning, on the emulated machine when on no other. Raises Missing where nothing
+    was tuned natively."""
+    tuned = [(place.kernel, each) for place, each in data.tuned.items()]
+    own = (each for wanted in (NATIVE, BARE) for kernel, each in tuned if kernel == wanted)
+    found = next(own, None)
     if found is None:
         raise Missing("nothing was tuned natively")
     return found

@@ -147,14 +147,18 @@ def _row(place: Place, point: MemoryPoint) -> tuple[str, ...]:
 def kernel_table(data: Data) -> StudyTable:
     """Figure 9 in numbers."""
     rows = [
-        (place.name, *(value_text(_mib(found, part)) for part in PARTS))
+        (
+            place.name,
+            *(value_text(_mib(found, part)) for part in PARTS),
+            value_text(None if found.others_bytes is None else found.others_bytes / MIB),
+        )
         for place, found in data.found.items()
     ]
     return StudyTable(
         "kernels",
-        "Figure 9. Memory of each kernel (MiB)",
+        "Figure 9. Memory of each kernel, and of all other processes (MiB)",
         "Natively that of the host. What is empty the machine does not show.",
-        ("Place", *PARTS),
+        ("Place", *PARTS, "other processes"),
         some(rows),
     )
 

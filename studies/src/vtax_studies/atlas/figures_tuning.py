@@ -10,13 +10,15 @@ from vtax.tune.record import TuneEnvironment
 from vtax_studies.atlas.claims_tuning import chosen, detected
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (
+    BARE,
     DETECTED,
+    DOM0,
+    DOMU,
     GENERATED,
     LARGE_MB,
     NATIVE,
     SMALL_MB,
     STATED,
-    TCG,
     UML,
 )
 from vtax_studies.model import StudyFigure, StudyTable
@@ -29,7 +31,9 @@ HEIGHT = 260.0
 LOOKS = {
     NATIVE: Look(NATIVE, "var(--env-baseline)"),
     UML: Look(UML, "var(--env-1)", "/", "dash"),
-    TCG: Look(TCG, "var(--env-2)", ".", "dot"),
+    BARE: Look(BARE, "var(--env-2)", ".", "dot"),
+    DOM0: Look(DOM0, "var(--env-3)", "x", "dashdot"),
+    DOMU: Look(DOMU, "var(--env-4)", "\\", "longdash"),
 }
 
 

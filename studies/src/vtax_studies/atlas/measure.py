@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax.core.errors import VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import Environment
 from vtax.memory.campaign import MemoryCampaign, MemoryRequest
 from vtax.memory.record import MemoryRecord
@@ -16,7 +16,7 @@ from vtax.tune.record import TuneRecord
 from vtax.tune.tuner import GENERATED, PEERS, Tuner
 from vtax_studies.atlas.data import Data, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
-from vtax_studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place
+from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, PLACES, QUICK, AtlasPlan, Place
 from vtax_studies.measuring import (
     Counting,
     carried_out,
@@ -37,16 +37,21 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
 
     Raises VtaxError where nothing can be measured at all. A place that cannot be measured is left
     out with the reason. So is the emulated processor when its machines fail: it has campaigns of
-    its own.
+    its own. Raises MisuseError for a name in `options.only` that is no environment of the study.
     """
+    if unknown := set(options.only) - set(ENVIRONMENTS):
+        raise MisuseError(
+            f"--only {min(unknown)}: it is no environment of the study",
+            f"choose of {', '.join(ENVIRONMENTS)}",
+        )
+    plan = QUICK if options.quick else FULL
     left_out: dict[Place, str] = {}
-    found = usable({each: each.spec for each in PLACES}, left_out)
+    found = usable({each: each.spec for each in _places(plan, options.only)}, left_out)
     memory, tuned = [], []
     with run_folders(options.folder) as folder:
-        plan = QUICK if options.quick else FULL
         campaigns = _Campaigns(plan, options.seed, folder, Counting(0, progress))
         for emulated in (False, True):
-            own = {each: made for each, made in found.items() if (each.kernel == TCG) is emulated}
+            own = {each: made for each, made in found.items() if each.is_emulated is emulated}
             try:
                 if own and options.figure not in TUNING:
                     memory.append(campaigns.memory(own, emulated=emulated))
@@ -65,6 +70,13 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     )
 
 
+def _places(plan: AtlasPlan, only: Sequence[str]) -> Iterator[Place]:
+    for each in PLACES:
+        small_enough = not each.is_emulated or each.megabytes in plan.emulated_megabytes
+        if small_enough and each.environment in (only or ENVIRONMENTS):
+            yield each
+
+
 @dataclass(frozen=True, slots=True)
 class _Campaigns:
     """What all campaigns share."""
@@ -79,7 +91,7 @@ class _Campaigns:
         runs = self.plan.emulated_runs if emulated else self.plan.runs
         request = MemoryRequest(
             environments={each.spec: environment for each, environment in own.items()},
-            program=SizedDgemm(),
+            program=SizedDgemm(self.plan.emulated_columns if emulated else None),
             sizes=sizes,
             runs=runs,
             seed=self.seed,

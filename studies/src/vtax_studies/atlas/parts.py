@@ -27,7 +27,8 @@ def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
         ("Searches", searched),
         ("Sizes", f"{plan.runs} runs each of {', '.join(map(str, plan.sizes))}"),
         ("Sizes where emulated",
-         f"{plan.emulated_runs} of {', '.join(map(str, plan.emulated_sizes))}"),
+         f"{plan.emulated_runs} of {', '.join(map(str, plan.emulated_sizes))}; the first "
+         f"{plan.emulated_columns} columns of each product"),
     ]  # fmt: skip
 
 
@@ -40,9 +41,11 @@ def _cautions(data: Data) -> Iterator[str]:
                 size, message = point.size, point.message
                 yield f"{place.name}: {point.failed} runs of size {size} failed: {message}"
     yield (
-        "The paper's kernels were native Linux and Xen's domains on one machine of 2008. Here "
-        "native memory is a control group's limit, so the kernel itself does not count in it; and "
-        "native may itself be virtual. What holds or does not here says nothing against the "
+        "The paper's kernels were native Linux and Xen's domains on one machine of 2008. Where "
+        "nothing is emulated, native memory is a control group's limit, so the kernel itself does "
+        "not count in it; and native may itself be virtual. Where the machine is emulated, one "
+        "distribution's kernel is all three, and times are the emulator's: counts, sizes and "
+        "choices are what carries over. What holds or does not here says nothing against the "
         "paper's own runs."
     )
 

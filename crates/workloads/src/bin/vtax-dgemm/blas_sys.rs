@@ -53,12 +53,14 @@ impl Blas {
         Ok(Self { library, dgemm })
     }
 
-    /// c = a b, for square matrices of `n` rows stored by columns.
+    /// The first `columns` of c = a b, for square matrices of `n` rows stored by columns.
     ///
-    /// Returns false, and does nothing, when a matrix does not have n² entries.
-    pub fn multiply(&self, n: c_int, a: &[f64], b: &[f64], c: &mut [f64]) -> bool {
+    /// Returns false, and does nothing, when a matrix does not have n² entries, or for more columns
+    /// than there are.
+    pub fn multiply(&self, n: c_int, columns: c_int, a: &[f64], b: &[f64], c: &mut [f64]) -> bool {
         let entries = usize::try_from(n).ok().and_then(|n| n.checked_mul(n));
         if n < 1
+            || !(1..=n).contains(&columns)
             || [a.len(), b.len(), c.len()]
                 .iter()
                 .any(|length| Some(*length) != entries)
@@ -67,17 +69,18 @@ impl Blas {
         }
         let transpose = c_char::from_ne_bytes([b'N']);
         // Passed as 64 bits: in little-endian memory both kinds of integers read the right value.
-        let n = i64::from(n);
+        let (n, columns) = (i64::from(n), i64::from(columns));
         let n: *const c_int = (&raw const n).cast();
+        let columns: *const c_int = (&raw const columns).cast();
         let (one, zero) = (1.0, 0.0);
-        // SAFETY: all pointers point to live values; the matrices have n times n entries, which has
+        // SAFETY: all pointers point to live values; the matrices have n times n entries and enough columns, which has
         // been checked, and `c` is borrowed mutably.
         unsafe {
             (self.dgemm)(
                 &raw const transpose,
                 &raw const transpose,
                 n,
-                n,
+                columns,
                 n,
                 &raw const one,
                 a.as_ptr(),

@@ -30,6 +30,9 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=46_340))]
     size: u32,
+    /// Multiply by these first columns only; the matrices lie in memory whole [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=46_340))]
+    columns: Option<u32>,
     /// Timed multiplications, after an untimed one (but see --cold)
     #[arg(long, value_name = "K", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -90,6 +93,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
     }
     let wanted = Wanted {
         n: arguments.size,
+        columns: arguments.columns.unwrap_or(arguments.size),
         times: arguments.times,
         cold: arguments.cold,
     };

@@ -18,6 +18,8 @@ const SEED: u64 = 20_110_928;
 pub struct Rates {
     /// Rows of the matrices.
     pub n: u32,
+    /// Columns of the product that were computed.
+    pub columns: u32,
     /// Multiplications that were timed.
     pub times: u32,
     /// Rate of the shortest time, 10^9 operations per second.
@@ -35,6 +37,8 @@ pub struct Rates {
 pub struct Wanted {
     /// Rows of the matrices.
     pub n: u32,
+    /// Columns of the second matrix, and of the product, that take part.
+    pub columns: u32,
     /// Multiplications to time.
     pub times: u32,
     /// Time the first multiplication too, without a warm-up.
@@ -46,7 +50,14 @@ pub struct Wanted {
 /// Fails when there is no memory for the matrices, when `n` is too large for the library's
 /// integers, or when the product is wrong.
 pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates> {
-    let Wanted { n, times, cold } = *wanted;
+    let Wanted {
+        n,
+        columns,
+        times,
+        cold,
+    } = *wanted;
+    ensure!(columns <= n, "--columns {columns}: the matrices have {n}");
+    let only = c_int::try_from(columns)?;
     let mut random = fastrand::Rng::with_seed(SEED);
     let rows = usize::try_from(n)?;
     let refused = |_| anyhow!("no memory for a matrix of {n} rows; use a smaller --size");
@@ -54,15 +65,15 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     let b = Matrix::random(rows, &mut random).map_err(refused)?;
     let mut c = Matrix::zero(rows).map_err(refused)?;
     if !cold {
-        time(blas, &a, &b, &mut c)?;
+        time(blas, &a, &b, only, &mut c)?;
     }
     let mut seconds = Vec::new();
     for _ in 0..times {
         // A call that does nothing must not pass the check with the product of an earlier call.
         c.entries.fill(f64::NAN);
-        seconds.push(time(blas, &a, &b, &mut c)?);
+        seconds.push(time(blas, &a, &b, only, &mut c)?);
     }
-    if !is_product(&a, &b, &c, &mut random) {
+    if !is_product(&a, &b, &c, usize::try_from(columns)?, &mut random) {
         let path = library.path.unwrap_or_default();
         bail!(
             "{}: its product of two matrices is wrong; do not use this library on this machine",
@@ -70,9 +81,10 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
         );
     }
     seconds.sort_by(f64::total_cmp);
-    let operations = 2.0 * f64::from(n).powi(3);
+    let operations = 2.0 * f64::from(n).powi(2) * f64::from(columns);
     Ok(Rates {
         n,
+        columns,
         times,
         best_gflops: operations / seconds[0] / 1e9,
         median_gflops: operations / median(&seconds) / 1e9,
@@ -82,10 +94,10 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     })
 }
 
-fn time(blas: &Blas, a: &Matrix, b: &Matrix, c: &mut Matrix) -> Result<f64> {
+fn time(blas: &Blas, a: &Matrix, b: &Matrix, columns: c_int, c: &mut Matrix) -> Result<f64> {
     let n = c_int::try_from(c.n)?;
     let begin = Instant::now();
-    let done = blas.multiply(n, &a.entries, &b.entries, &mut c.entries);
+    let done = blas.multiply(n, columns, &a.entries, &b.entries, &mut c.entries);
     let seconds = begin.elapsed().as_secs_f64();
     ensure!(done, "matrices of {n} rows do not have n² entries");
     Ok(seconds)
