@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::events::{self, EVENTS};
-use super::timeline::{self, COLUMNS, TIMES, TimedRow, Timeline, Totals};
+use super::events::{self, EVENTS, Found};
+use super::timeline::{self, COLUMNS, OTHERS, TimedRow, Timeline, Totals};
 use super::trace::{Records, TraceError};
 use super::xenperf::{self, Growth, Perf};
+use crate::record::clock::Pair;
 use crate::record::files::{self, Folder};
 use crate::record::parquet;
+use crate::record::skew::Skew;
 use crate::record::stream::{self, Batch, Lengths, Stream};
 use vtax_sys::terminal::Error;
 
-/// The most rows that wait before they are written to the file.
-const BATCH_ROWS: usize = 8192;
+/// The most values that wait before they are written to the file, 2 MiB.
+const BATCH_VALUES: usize = 1 << 17;
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
@@ -48,6 +50,13 @@ pub struct Imported {
     pub cpus: Vec<u32>,
     /// Ticks of the time stamp counter per second, as the caller gave them.
     pub tsc_hz: u64,
+    /// Both clocks of dom0 at the beginning and at the end of a recording. `time_ns` of a row is
+    /// the first pair's `monotonic_ns` and the ticks since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<[Pair; 2]>,
+    /// A guest's clock minus dom0's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_clock: Option<GuestClock>,
     /// Rows in the file.
     pub rows: u64,
     /// Rows that were lost: always 0; lost records are in `lost_records`.
@@ -65,6 +74,14 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
+/// A guest's clock, from an exchange of messages before the recording.
+#[derive(Debug, Serialize)]
+pub struct GuestClock {
+    /// The bound of its error in nanoseconds.
+    pub skew_ns: u64,
+    pub exchange: Skew,
+}
+
 #[derive(Debug, Serialize)]
 struct Columns {
     columns: Vec<Column>,
@@ -73,8 +90,8 @@ struct Columns {
 
 #[derive(Debug, Serialize)]
 struct Column {
-    name: &'static str,
-    about: &'static str,
+    name: String,
+    about: String,
     source: &'static str,
     unit: &'static str,
     kind: &'static str,
@@ -94,6 +111,8 @@ struct Unavailable {
 pub(super) struct Survey {
     /// The earliest time of any CPU: the file has the CPUs' records in blocks.
     pub(super) begin: u64,
+    /// The same by the rows' clock.
+    pub(super) begin_ns: u64,
     /// Does the trace have records of the column's class?
     pub(super) known: [bool; COLUMNS],
 }
@@ -114,7 +133,10 @@ pub fn import(source: &ImportOptions, out: &Path) -> Result<Imported, Error> {
     while let Some(record) = next(&mut records, &source.trace)? {
         rows.take(&record)?;
     }
-    rows.finish(source.every, records.cut_off, xenperf)
+    rows.finish(source.every, records.cut_off, |found| Imported {
+        xenperf,
+        ..found
+    })
 }
 
 /// The rows of a recording, from records one after the other.
@@ -136,7 +158,7 @@ impl Rows {
     ) -> Result<Self, Error> {
         let folder = Folder::create(out)?;
         let writer = Writer::begin(&folder, survey.known)?;
-        let timeline = Timeline::new(tsc_hz, ticks, survey.begin);
+        let timeline = Timeline::new(tsc_hz, ticks, survey.begin, survey.begin_ns);
         Ok(Self {
             folder,
             writer,
@@ -148,30 +170,29 @@ impl Rows {
 
     pub(super) fn take(&mut self, record: &super::Record) -> Result<(), Error> {
         match self.timeline.take(record) {
-            Some(row) => self.writer.put(row),
+            Some(row) => self.writer.put(row, &self.timeline.totals().found),
             None => Ok(()),
         }
     }
 
-    /// Completes the files.
+    /// Completes the files; `complete` adds what else there is to tell.
     pub(super) fn finish(
         mut self,
         every: Duration,
         cut_off: bool,
-        xenperf: Option<Growth>,
+        complete: impl FnOnce(Imported) -> Imported,
     ) -> Result<Imported, Error> {
-        for row in self.timeline.finish() {
-            self.writer.put(row)?;
-        }
-        let rows = self.writer.finish(&self.folder)?;
+        let last = self.timeline.finish();
         let totals = self.timeline.totals();
+        for row in last {
+            self.writer.put(row, &totals.found)?;
+        }
+        let rows = self.writer.finish(&self.folder, &totals.found)?;
         let columns = columns(totals, &self.survey, rows);
         self.folder.describe("events.json", &columns)?;
-        let imported = Imported {
-            warnings: warnings(totals, cut_off, xenperf.as_ref()),
-            xenperf,
-            ..describe(totals, self.tsc_hz, every, rows)
-        };
+        let mut imported = complete(describe(totals, self.tsc_hz, every, rows));
+        let said = warnings(totals, cut_off, imported.xenperf.as_ref());
+        imported.warnings.splice(0..0, said);
         self.folder.describe("record.json", &imported)?;
         let stream = self.folder.stream();
         std::fs::remove_file(&stream).map_err(|error| files::failed(&stream, error))?;
@@ -220,6 +241,7 @@ fn survey(trace: &Path) -> Result<Survey, Error> {
     }
     Ok(Survey {
         begin: begin.unwrap_or(0),
+        begin_ns: 0,
         known: timeline::column_classes().map(|class| classes & class == class),
     })
 }
@@ -238,48 +260,57 @@ fn read_xenperf(path: &Path) -> Result<Perf, Error> {
 }
 
 struct Writer {
-    batch: Batch,
     stream: Stream,
     path: PathBuf,
     known: [bool; COLUMNS],
+    /// How many columns of what is found the stream has.
+    found: usize,
+    waiting: Vec<TimedRow>,
 }
 
 impl Writer {
     fn begin(folder: &Folder, known: [bool; COLUMNS]) -> Result<Self, Error> {
-        let counted = EVENTS.iter().map(|event| event.name);
-        let names = counted.chain(TIMES.map(|(name, _)| name)).zip(known);
-        let names: Vec<String> = names
-            .filter(|(_, known)| *known)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let schema = stream::schema(&names);
         let path = folder.stream();
-        let stream = Stream::create(&path, &schema).map_err(|error| files::failed(&path, error))?;
+        let stream = Stream::create(&path, &stream::schema(&names(known, &[])));
+        let stream = stream.map_err(|error| files::failed(&path, error))?;
         Ok(Self {
-            batch: Batch::new(schema, Lengths::default()),
             stream,
             path,
             known,
+            found: 0,
+            waiting: Vec::new(),
         })
     }
 
-    fn put(&mut self, (mut interval, tsc): TimedRow) -> Result<(), Error> {
-        let mut known = self.known.into_iter();
-        interval.columns.retain(|_| known.next().unwrap_or(false));
-        self.batch.push(&interval, tsc);
-        if self.batch.rows() >= BATCH_ROWS {
-            self.flush()?;
+    fn put(&mut self, row: TimedRow, found: &[Found]) -> Result<(), Error> {
+        self.waiting.push(row);
+        if self.waiting.len() * (COLUMNS + found.len()) >= BATCH_VALUES {
+            self.flush(found)?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        let flushed = self.stream.flush(&mut self.batch);
-        flushed.map_err(|error| files::failed(&self.path, error))
+    /// Write what waits. The file gets the columns that were found since the last time.
+    fn flush(&mut self, found: &[Found]) -> Result<(), Error> {
+        let failed = |error| files::failed(&self.path, error);
+        let schema = stream::schema(&names(self.known, found));
+        if found.len() > self.found {
+            self.stream = stream::widened(&self.path, &schema).map_err(failed)?;
+            self.found = found.len();
+        }
+        let mut batch = Batch::new(schema, Lengths::default());
+        for (mut interval, tsc) in self.waiting.drain(..) {
+            // What was found later did not happen in an earlier row.
+            interval.columns.resize(COLUMNS + found.len(), Some(0));
+            let mut known = self.known.into_iter();
+            interval.columns.retain(|_| known.next().unwrap_or(true));
+            batch.push(&interval, tsc);
+        }
+        self.stream.flush(&mut batch).map_err(failed)
     }
 
-    fn finish(mut self, folder: &Folder) -> Result<u64, Error> {
-        self.flush()?;
+    fn finish(mut self, folder: &Folder, found: &[Found]) -> Result<u64, Error> {
+        self.flush(found)?;
         let ended = self.stream.finish();
         ended.map_err(|error| files::failed(&self.path, error))?;
         let written = parquet::finish(&folder.stream(), &folder.rows());
@@ -289,27 +320,40 @@ impl Writer {
     }
 }
 
-fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
+/// The columns of the rows, without those of classes that were not traced.
+fn names(known: [bool; COLUMNS], found: &[Found]) -> Vec<String> {
+    let fixed = fixed().zip(known).filter(|(_, known)| *known);
+    let fixed = fixed.map(|((name, ..), _)| name.to_owned());
+    fixed
+        .chain(found.iter().map(|found| found.name()))
+        .collect()
+}
+
+/// Name, description and unit of each column that every trace has.
+fn fixed() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let counted = EVENTS
         .iter()
         .map(|event| (event.name, event.about, "count"));
-    let times = TIMES.into_iter().map(|(name, about)| (name, about, "ns"));
+    counted.chain(OTHERS)
+}
+
+fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
+    let column = |name, about, unit, sum| Column {
+        name,
+        about,
+        source: "xen",
+        unit,
+        kind: "delta",
+        sum,
+        after_last_row: 0,
+        rows,
+        coverage: None,
+    };
+    let mut sums = totals.sums.iter().copied().chain(std::iter::repeat(0));
     let (mut columns, mut unavailable) = (Vec::new(), Vec::new());
-    for (((name, about, unit), sum), known) in
-        counted.chain(times).zip(totals.sums).zip(survey.known)
-    {
+    for (((name, about, unit), sum), known) in fixed().zip(sums.by_ref()).zip(survey.known) {
         if known {
-            columns.push(Column {
-                name,
-                about,
-                source: "xen",
-                unit,
-                kind: "delta",
-                sum,
-                after_last_row: 0,
-                rows,
-                coverage: None,
-            });
+            columns.push(column(name.into(), about.into(), unit, sum));
         } else {
             let reason = "the trace has no record of its class: not traced, or nothing happened";
             unavailable.push(Unavailable {
@@ -317,6 +361,9 @@ fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
                 reason: reason.into(),
             });
         }
+    }
+    for (found, sum) in totals.found.iter().zip(sums) {
+        columns.push(column(found.name(), found.about(), "count", sum));
     }
     Columns {
         columns,
@@ -333,6 +380,8 @@ fn describe(totals: &Totals, tsc_hz: u64, every: Duration, rows: u64) -> Importe
         targets_only: false,
         cpus: totals.cpus.iter().copied().collect(),
         tsc_hz,
+        clocks: None,
+        guest_clock: None,
         rows,
         lost: 0,
         records: totals.records,
@@ -365,6 +414,9 @@ fn warnings(totals: &Totals, cut_off: bool, xenperf: Option<&Growth>) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+    use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use arrow_array::UInt64Array;
+
     use super::super::trace::encoder::Encoder;
     use super::*;
 
@@ -430,6 +482,31 @@ mod tests {
             names.contains(&"xen.hypercall") && !names.contains(&"xen.hlt"),
             "{names:?}"
         );
+    }
+
+    #[test]
+    fn a_column_that_comes_late_is_zero_before() {
+        let mut file = Encoder::default();
+        file.cpu(0);
+        let rows = BATCH_VALUES / COLUMNS + 10;
+        for (step, code) in (1..).zip([0x81001].repeat(rows)).chain([(90_000, 0x2abcd)]) {
+            file.record(code, Some(KHZ * step), &[]);
+        }
+        let (folder, result) = imported(&file.0, None);
+        let found = usize::try_from(result.unwrap().rows).unwrap();
+        assert_eq!(found, rows + 1);
+        let file = File::open(folder.path().join("out/intervals.parquet")).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let mut values = Vec::new();
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let column = batch.column_by_name("xen.0x2abcd").unwrap();
+            let column = column.as_any().downcast_ref::<UInt64Array>().unwrap();
+            values.extend(column.iter());
+        }
+        assert_eq!(values.len(), found);
+        assert_eq!(values.pop(), Some(Some(1)));
+        assert!(values.iter().all(|value| *value == Some(0)));
     }
 
     #[test]

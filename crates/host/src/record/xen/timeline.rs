@@ -2,22 +2,36 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::events::{self, EVENTS, Event};
+use super::events::{self, EVENTS, Event, Found};
 use super::trace::Record;
 use crate::record::difference::Interval;
 use crate::record::row::{Layer, Row};
 
-/// Columns after those of the events, in nanoseconds: name and description.
-pub(super) const TIMES: [(&str, &str); 2] = [
-    ("xen.guest_time", "time between an entry and the next exit"),
+/// Columns after those of the events: name, description and unit.
+pub(super) const OTHERS: [(&str, &str, &str); 3] = [
+    (
+        "xen.guest_time",
+        "time between an entry and the next exit",
+        "ns",
+    ),
     (
         "xen.run_time",
         "time that virtual CPUs of domains had the CPU",
+        "ns",
+    ),
+    (
+        "xen.lost_records",
+        "records for which Xen had no room",
+        "count",
     ),
 ];
-pub(super) const COLUMNS: usize = EVENTS.len() + TIMES.len();
+/// The columns that every trace has; those that are found in it come after them.
+pub(super) const COLUMNS: usize = EVENTS.len() + OTHERS.len();
 const GUEST_TIME: usize = EVENTS.len();
 const RUN_TIME: usize = EVENTS.len() + 1;
+const LOST_RECORDS: usize = EVENTS.len() + 2;
+/// The most columns for what is found: 2^28 events could be. The others have one together.
+const MOST_FOUND: usize = 160;
 /// `DOMID_IDLE` of Xen's public/xen.h: the CPU is idle.
 const IDLE_DOMAIN: u32 = 0x7fff;
 
@@ -26,6 +40,8 @@ pub(super) fn column_classes() -> [u32; COLUMNS] {
     std::array::from_fn(|column| match column {
         GUEST_TIME => events::class(events::VMENTRY),
         RUN_TIME => events::class(events::RUNSTATE_CHANGE),
+        // Without loss there is no record of it.
+        LOST_RECORDS => 0,
         _ => EVENTS.get(column).map_or(0, Event::class),
     })
 }
@@ -38,7 +54,10 @@ pub(super) struct Timeline {
     tsc_hz: u64,
     ticks: u64,
     begin: u64,
+    /// The time of `begin`.
+    begin_ns: u64,
     cpus: BTreeMap<u32, Cpu>,
+    places: BTreeMap<Found, usize>,
     totals: Totals,
 }
 
@@ -49,7 +68,10 @@ pub(super) struct Totals {
     pub cpus: BTreeSet<u32>,
     /// Domains that ran.
     pub domains: BTreeSet<u32>,
-    pub sums: [u64; COLUMNS],
+    /// Of each column.
+    pub sums: Vec<u64>,
+    /// The columns after the first [`COLUMNS`].
+    pub found: Vec<Found>,
     pub records: u64,
     /// Records that Xen had no room for.
     pub lost: u64,
@@ -60,7 +82,7 @@ struct Cpu {
     seq: u64,
     start: u64,
     now: u64,
-    counts: [u64; COLUMNS],
+    counts: Vec<u64>,
     runs: Option<(u32, u32)>,
     in_guest: Open,
     running: Open,
@@ -102,13 +124,16 @@ impl Open {
 }
 
 impl Timeline {
-    /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time.
-    pub(super) fn new(tsc_hz: u64, ticks: u64, begin: u64) -> Self {
+    /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time, which is
+    /// `begin_ns` of the rows' clock.
+    pub(super) fn new(tsc_hz: u64, ticks: u64, begin: u64, begin_ns: u64) -> Self {
         Self {
             tsc_hz,
             ticks,
             begin,
+            begin_ns,
             cpus: BTreeMap::new(),
+            places: BTreeMap::new(),
             totals: Totals::default(),
         }
     }
@@ -118,6 +143,7 @@ impl Timeline {
         let lost = record.lost();
         self.totals.records += 1;
         self.totals.lost += lost.map_or(0, |lost| u64::from(lost.records));
+        let found = events::found(record).map(|found| self.place(found));
         let ticks = self.ticks;
         let now = record.tsc.unwrap_or(self.begin);
         let cpu = self
@@ -134,10 +160,29 @@ impl Timeline {
         let whole = (cpu.now - cpu.start) / ticks * ticks;
         let ended = (whole > 0).then(|| cpu.row(record.cpu, whole));
         cpu.count(record);
+        if let Some(place) = found {
+            cpu.add(place, 1);
+        }
         if let Some((domain, _)) = cpu.runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
             self.totals.domains.insert(domain);
         }
         ended.map(|ended| self.interval(ended))
+    }
+
+    /// The column of what is found.
+    fn place(&mut self, found: Found) -> usize {
+        let known = self.places.get(&found).copied();
+        let is_room = self.totals.found.len() < MOST_FOUND || found == Found::Rest;
+        match known {
+            Some(place) => place,
+            None if !is_room => self.place(Found::Rest),
+            None => {
+                let place = COLUMNS + self.totals.found.len();
+                self.totals.found.push(found);
+                self.places.insert(found, place);
+                place
+            }
+        }
     }
 
     /// End the rows that have begun.
@@ -163,14 +208,22 @@ impl Timeline {
             let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.tsc_hz.max(1));
             u64::try_from(ns).unwrap_or(u64::MAX)
         };
-        for time in ended.counts.iter_mut().skip(EVENTS.len()) {
-            *time = ns(*time);
+        for place in [GUEST_TIME, RUN_TIME] {
+            if let Some(time) = ended.counts.get_mut(place) {
+                *time = ns(*time);
+            }
         }
-        for (sum, count) in self.totals.sums.iter_mut().zip(ended.counts) {
-            *sum = sum.saturating_add(count);
+        let sums = &mut self.totals.sums;
+        sums.resize(sums.len().max(ended.counts.len()), 0);
+        for (sum, count) in sums.iter_mut().zip(&ended.counts) {
+            *sum = sum.saturating_add(*count);
         }
+        let since_begin = ended.tsc.saturating_sub(self.begin);
         let interval = Interval {
-            row: ended.describe(self.begin, self.ticks, ns),
+            row: ended.describe(
+                since_begin / self.ticks,
+                self.begin_ns.saturating_add(ns(since_begin)),
+            ),
             lost: 0,
             length_ns: ns(ended.length),
             throttled_ns: 0,
@@ -186,20 +239,18 @@ struct Ended {
     seq: u64,
     tsc: u64,
     length: u64,
-    counts: [u64; COLUMNS],
+    counts: Vec<u64>,
     runs: Option<(u32, u32)>,
     in_guest: bool,
 }
 
 impl Ended {
-    fn describe(&self, begin: u64, ticks: u64, ns: impl Fn(u64) -> u64) -> Row {
-        let since_begin = self.tsc.saturating_sub(begin);
-        let at = ns(since_begin);
+    fn describe(&self, interval: u64, at: u64) -> Row {
         let idle = self.runs.is_some_and(|(domain, _)| domain == IDLE_DOMAIN);
         let guest = self.runs.filter(|_| !idle);
         Row {
             seq: self.seq,
-            interval: since_begin / ticks,
+            interval,
             time_ns: at,
             run_ns: at,
             enabled_ns: at,
@@ -228,7 +279,7 @@ impl Cpu {
             seq: 0,
             start: now,
             now,
-            counts: [0; COLUMNS],
+            counts: vec![0; COLUMNS],
             runs: None,
             in_guest: Open::default(),
             running: Open::default(),
@@ -241,12 +292,13 @@ impl Cpu {
         let (guest, running) = (self.in_guest.count(end), self.running.count(end));
         self.add(GUEST_TIME, guest);
         self.add(RUN_TIME, running);
+        let columns = self.counts.len();
         let ended = Ended {
             cpu: number,
             seq: self.seq,
             tsc: end,
             length,
-            counts: std::mem::replace(&mut self.counts, [0; COLUMNS]),
+            counts: std::mem::replace(&mut self.counts, vec![0; columns]),
             runs: self.runs,
             in_guest: self.in_guest.since.is_some(),
         };
@@ -271,6 +323,7 @@ impl Cpu {
             self.stop_running();
         }
         if let Some(lost) = record.lost() {
+            self.add(LOST_RECORDS, u64::from(lost.records));
             self.runs_now((lost.domain, lost.vcpu));
         } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
             self.runs_now(runs);
@@ -299,8 +352,11 @@ impl Cpu {
     }
 
     fn add(&mut self, column: usize, count: u64) {
+        if column >= self.counts.len() {
+            self.counts.resize(column + 1, 0);
+        }
         if let Some(sum) = self.counts.get_mut(column) {
-            *sum += count;
+            *sum = sum.saturating_add(count);
         }
     }
 }
@@ -323,7 +379,7 @@ mod tests {
     }
 
     fn intervals(file: &Encoder) -> Vec<Interval> {
-        let mut timeline = Timeline::new(1000 * KHZ, KHZ, begin(file));
+        let mut timeline = Timeline::new(1000 * KHZ, KHZ, begin(file), 0);
         let mut records = Records::new(&file.0[..]);
         let mut rows = Vec::new();
         while let Some(record) = records.next_record().unwrap() {
@@ -336,7 +392,7 @@ mod tests {
     fn value(interval: &Interval, name: &str) -> u64 {
         let names = EVENTS.iter().map(|event| event.name);
         let at = names
-            .chain(TIMES.map(|(name, _)| name))
+            .chain(OTHERS.map(|(name, ..)| name))
             .position(|one| one == name);
         interval.columns[at.unwrap()].unwrap()
     }
@@ -429,12 +485,56 @@ mod tests {
             prop_assert!(rows.iter().all(|row| value(row, "xen.guest_time") <= row.length_ns));
         }
 
+        /// Events without a name have columns of their own, and together one when there are too
+        /// many.
+        #[test]
+        fn no_event_is_without_a_column(
+            steps in proptest::collection::vec(
+                (0_u32..3, prop_oneof![0x2_0000_u32..0x2_0010, 0x2_0000_u32..0x0fff_ffff],
+                 proptest::collection::vec(any::<u32>(), 0..=7)), 1..400),
+        ) {
+            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0, 0);
+            let (mut expected, mut named, mut file) = (BTreeMap::new(), 0, Encoder::default());
+            for (now, (cpu, event, extra)) in (0_u64..).zip(&steps) {
+                file.cpu(*cpu).record(*event, Some(now * KHZ / 10), extra);
+                if events::column(*event).is_some() {
+                    named += 1;
+                } else {
+                    *expected.entry(format!("xen.0x{:x}", events::plain(*event))).or_insert(0) += 1;
+                }
+            }
+            let mut records = Records::new(&file.0[..]);
+            let mut rows = Vec::new();
+            while let Some(record) = records.next_record().unwrap() {
+                rows.extend(timeline.take(&record));
+            }
+            rows.extend(timeline.finish());
+            let totals = timeline.totals();
+            let events: u64 = totals.sums[..EVENTS.len()].iter().sum();
+            prop_assert_eq!(events, named);
+            let found = totals.found.iter().map(|found| found.name());
+            let mut sums: BTreeMap<_, _> = found.zip(totals.sums[COLUMNS..].to_vec()).collect();
+            sums.retain(|name, _| name.starts_with("xen.0x") || name == "xen.rest");
+            prop_assert!(totals.found.len() <= MOST_FOUND + 1);
+            if let Some(rest) = sums.remove("xen.rest") {
+                prop_assert!(totals.found.len() == MOST_FOUND + 1 && rest > 0);
+                prop_assert!(sums.iter().all(|(name, count)| expected.get(name) == Some(count)));
+            } else {
+                prop_assert_eq!(&sums, &expected);
+            }
+            // The rows have the same sums.
+            for (column, sum) in totals.sums.iter().enumerate() {
+                let values = rows.iter().filter_map(|(row, _)| row.columns.get(column));
+                prop_assert_eq!(values.flatten().sum::<u64>(), *sum);
+            }
+        }
+
         #[test]
         fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut file = Encoder::default();
             file.cpu(0);
             file.0.extend(&bytes);
-            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0);
+            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0, 0);
             let mut records = Records::new(&file.0[..]);
             while let Ok(Some(record)) = records.next_record() {
                 timeline.take(&record);

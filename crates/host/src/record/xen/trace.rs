@@ -11,7 +11,7 @@ use thiserror::Error;
 /// No Xen has more CPUs; a larger number means that the file is something else.
 const MOST_CPUS: u32 = 8192;
 // Events of the class TRC_GEN.
-const LOST_RECORDS: u32 = 0x0001_f001;
+pub(super) const LOST_RECORDS: u32 = 0x0001_f001;
 const WRAP_BUFFER: u32 = 0x0001_f002;
 const CPU_CHANGE: u32 = 0x0001_f003;
 const CYCLES_INCLUDED: u32 = 1 << 31;
