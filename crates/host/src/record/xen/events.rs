@@ -1,5 +1,7 @@
 //! Which events of Xen are columns (Xen's public/trace.h).
 
+use std::sync::LazyLock;
+
 use super::trace::{LOST_RECORDS, Record};
 
 /// An event, or several that mean the same.
@@ -270,9 +272,19 @@ pub(super) fn class(event: u32) -> u32 {
     event & 0x0fff_0000
 }
 
+/// The numbers of [`EVENTS`] in their order, with the columns.
+static COLUMNS: LazyLock<Vec<(u32, usize)>> = LazyLock::new(|| {
+    let events = EVENTS.iter().enumerate();
+    let codes = events.flat_map(|(at, event)| event.codes.iter().map(move |code| (*code, at)));
+    let mut codes: Vec<_> = codes.collect();
+    codes.sort_unstable();
+    codes
+});
+
 pub(super) fn column(event: u32) -> Option<usize> {
     let event = plain(event);
-    EVENTS.iter().position(|known| known.codes.contains(&event))
+    let at = COLUMNS.binary_search_by_key(&event, |(code, _)| *code);
+    at.ok().and_then(|at| COLUMNS.get(at)).map(|(_, at)| *at)
 }
 
 /// The domain and virtual CPU that run from this record on.

@@ -1,25 +1,22 @@
 //! Reads a trace and writes the files of a recording, as a recording on this machine would.
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::events::{self, EVENTS, Found};
-use super::timeline::{self, COLUMNS, OTHERS, TimedRow, Timeline, Totals};
+use super::columns::{COLUMNS, column_classes};
+use super::events;
+use super::timeline::{Timeline, Totals};
+
 use super::trace::{Records, TraceError};
+use super::writer::{Writer, fixed};
 use super::xenperf::{self, Growth, Perf};
 use crate::record::clock::Pair;
 use crate::record::files::{self, Folder};
-use crate::record::parquet;
 use crate::record::skew::Skew;
-use crate::record::stream::{self, Batch, Lengths, Stream};
 use vtax_sys::terminal::Error;
-
-/// The most values that wait before they are written to the file, 2 MiB.
-const BATCH_VALUES: usize = 1 << 17;
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
@@ -215,11 +212,11 @@ fn grown((before, after): &(PathBuf, PathBuf)) -> Result<Growth, Error> {
     ))
 }
 
-type TraceFile = Records<BufReader<File>>;
+type TraceFile = Records<File>;
 
 fn open(trace: &Path) -> Result<TraceFile, Error> {
     let file = File::open(trace).map_err(|error| refused(trace, &error.into()))?;
-    Ok(Records::new(BufReader::new(file)))
+    Ok(Records::new(file))
 }
 
 fn next(records: &mut TraceFile, trace: &Path) -> Result<Option<super::Record>, Error> {
@@ -242,7 +239,7 @@ fn survey(trace: &Path) -> Result<Survey, Error> {
     Ok(Survey {
         begin: begin.unwrap_or(0),
         begin_ns: 0,
-        known: timeline::column_classes().map(|class| classes & class == class),
+        known: column_classes().map(|class| classes & class == class),
     })
 }
 
@@ -257,84 +254,6 @@ fn read_xenperf(path: &Path) -> Result<Perf, Error> {
         return Err(failed(&"it has no counter"));
     }
     Ok(perf)
-}
-
-struct Writer {
-    stream: Stream,
-    path: PathBuf,
-    known: [bool; COLUMNS],
-    /// How many columns of what is found the stream has.
-    found: usize,
-    waiting: Vec<TimedRow>,
-}
-
-impl Writer {
-    fn begin(folder: &Folder, known: [bool; COLUMNS]) -> Result<Self, Error> {
-        let path = folder.stream();
-        let stream = Stream::create(&path, &stream::schema(&names(known, &[])));
-        let stream = stream.map_err(|error| files::failed(&path, error))?;
-        Ok(Self {
-            stream,
-            path,
-            known,
-            found: 0,
-            waiting: Vec::new(),
-        })
-    }
-
-    fn put(&mut self, row: TimedRow, found: &[Found]) -> Result<(), Error> {
-        self.waiting.push(row);
-        if self.waiting.len() * (COLUMNS + found.len()) >= BATCH_VALUES {
-            self.flush(found)?;
-        }
-        Ok(())
-    }
-
-    /// Write what waits. The file gets the columns that were found since the last time.
-    fn flush(&mut self, found: &[Found]) -> Result<(), Error> {
-        let failed = |error| files::failed(&self.path, error);
-        let schema = stream::schema(&names(self.known, found));
-        if found.len() > self.found {
-            self.stream = stream::widened(&self.path, &schema).map_err(failed)?;
-            self.found = found.len();
-        }
-        let mut batch = Batch::new(schema, Lengths::default());
-        for (mut interval, tsc) in self.waiting.drain(..) {
-            // What was found later did not happen in an earlier row.
-            interval.columns.resize(COLUMNS + found.len(), Some(0));
-            let mut known = self.known.into_iter();
-            interval.columns.retain(|_| known.next().unwrap_or(true));
-            batch.push(&interval, tsc);
-        }
-        self.stream.flush(&mut batch).map_err(failed)
-    }
-
-    fn finish(mut self, folder: &Folder, found: &[Found]) -> Result<u64, Error> {
-        self.flush(found)?;
-        let ended = self.stream.finish();
-        ended.map_err(|error| files::failed(&self.path, error))?;
-        let written = parquet::finish(&folder.stream(), &folder.rows());
-        written
-            .map(|written| written.rows)
-            .map_err(|error| files::failed(&folder.rows(), error))
-    }
-}
-
-/// The columns of the rows, without those of classes that were not traced.
-fn names(known: [bool; COLUMNS], found: &[Found]) -> Vec<String> {
-    let fixed = fixed().zip(known).filter(|(_, known)| *known);
-    let fixed = fixed.map(|((name, ..), _)| name.to_owned());
-    fixed
-        .chain(found.iter().map(|found| found.name()))
-        .collect()
-}
-
-/// Name, description and unit of each column that every trace has.
-fn fixed() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let counted = EVENTS
-        .iter()
-        .map(|event| (event.name, event.about, "count"));
-    counted.chain(OTHERS)
 }
 
 fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
@@ -414,8 +333,6 @@ fn warnings(totals: &Totals, cut_off: bool, xenperf: Option<&Growth>) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-    use arrow_array::UInt64Array;
 
     use super::super::trace::encoder::Encoder;
     use super::*;
@@ -482,31 +399,6 @@ mod tests {
             names.contains(&"xen.hypercall") && !names.contains(&"xen.hlt"),
             "{names:?}"
         );
-    }
-
-    #[test]
-    fn a_column_that_comes_late_is_zero_before() {
-        let mut file = Encoder::default();
-        file.cpu(0);
-        let rows = BATCH_VALUES / COLUMNS + 10;
-        for (step, code) in (1..).zip([0x81001].repeat(rows)).chain([(90_000, 0x2abcd)]) {
-            file.record(code, Some(KHZ * step), &[]);
-        }
-        let (folder, result) = imported(&file.0, None);
-        let found = usize::try_from(result.unwrap().rows).unwrap();
-        assert_eq!(found, rows + 1);
-        let file = File::open(folder.path().join("out/intervals.parquet")).unwrap();
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
-        let mut values = Vec::new();
-        for batch in reader.build().unwrap() {
-            let batch = batch.unwrap();
-            let column = batch.column_by_name("xen.0x2abcd").unwrap();
-            let column = column.as_any().downcast_ref::<UInt64Array>().unwrap();
-            values.extend(column.iter());
-        }
-        assert_eq!(values.len(), found);
-        assert_eq!(values.pop(), Some(Some(1)));
-        assert!(values.iter().all(|value| *value == Some(0)));
     }
 
     #[test]

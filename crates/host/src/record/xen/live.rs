@@ -2,13 +2,13 @@
 //! `xentrace`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, Flock, fcntl};
+use nix::fcntl::Flock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vtax_sys::signals::Signals;
@@ -16,14 +16,15 @@ use vtax_sys::state;
 use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
+use super::columns::COLUMNS;
 use super::import::{self, GuestClock, Imported, Rows, Survey};
-use super::timeline::COLUMNS;
+use super::spool::spool;
 use super::trace::{Records, TraceError};
 use crate::record::clock::Pair;
 use crate::record::files;
 use crate::record::skew::Skew;
 
-/// How long a look for a signal lasts at most.
+/// How long it waits between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 const REMEDY: &str = "record in dom0, as root, with the toolstack of the running Xen";
 /// Held while Xen's buffers are read, and until Xen traces no more.
@@ -31,9 +32,6 @@ const HELD: &str = "/run/vtax/xentrace";
 /// Longer than a [`Guard`] needs.
 const FREE_WITHIN: Duration = Duration::from_secs(15);
 const PAGE: u64 = 4096;
-const READ_BYTES: usize = 1 << 18;
-/// xentrace takes a signal during a write that waits for an error.
-const PIPE_BYTES: i32 = 16 << 20;
 
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
@@ -61,15 +59,12 @@ pub fn record(options: &LiveOptions, out: &Path) -> Result<Imported, Error> {
         let file = File::create(path);
         file.map_err(|error| files::failed(path, error))
     });
-    let mut trace = Copied {
-        copy: raw.transpose()?,
-        input: None,
-    };
+    let raw = raw.transpose()?;
     let held = hold()?;
     let guard = Guard::start(&options.xentrace, &held)?;
     let begin = Pair::now();
-    let mut tracer = match start(options) {
-        Ok(tracer) => tracer,
+    let (mut tracer, output) = match start(options) {
+        Ok(started) => started,
         Err(error) => {
             guard.end(true);
             return Err(error);
@@ -77,10 +72,15 @@ pub fn record(options: &LiveOptions, out: &Path) -> Result<Imported, Error> {
     };
     // A program that starts later would inherit that they are blocked.
     let signals = Signals::take(&[]).map_err(|errno| failed(&errno.desc()))?;
-    trace.input = tracer.stdout.take();
+    let (reader, spooler) = spool(output, signals, raw);
     let pid = Pid::from_raw(tracer.id().cast_signed());
-    let ending = end_at_signal(signals, pid);
-    let mut records = Records::new(BufReader::with_capacity(READ_BYTES, &mut trace));
+    // xentrace turns tracing off, and writes what is in Xen's buffers.
+    let spooler = std::thread::spawn(move || {
+        spooler.run(|| {
+            let _ = kill(pid, Signal::SIGTERM);
+        })
+    });
+    let mut records = Records::new(reader);
     let survey = Survey {
         begin: begin.tsc,
         begin_ns: begin.monotonic_ns,
@@ -88,19 +88,19 @@ pub fn record(options: &LiveOptions, out: &Path) -> Result<Imported, Error> {
     };
     let rows = follow(&mut records, out, survey, tsc_hz, ticks);
     let cut_off = records.cut_off;
-    if rows.is_err() {
-        end(pid);
-        // It ends well only when somebody takes what it still has.
-        let _ = trace
-            .input
-            .map(|mut rest| io::copy(&mut rest, &mut io::sink()));
-    }
+    // Without rows nobody reads any more.
+    drop(records);
+    let read = spooler.join();
     let ended = tracer.wait();
-    drop(ending);
     let well = ended.as_ref().is_ok_and(std::process::ExitStatus::success);
     guard.end(well);
     let clocks = [begin, Pair::now()];
-    rows?.finish(options.every, cut_off, |found| Imported {
+    let rows = rows?;
+    if let Ok(Err(error)) = read {
+        let path = options.raw.as_deref().unwrap_or(&options.xentrace);
+        return Err(files::failed(path, error));
+    }
+    rows.finish(options.every, cut_off, |found| Imported {
         clocks: Some(clocks),
         guest_clock: options.guest_clock.map(|exchange| GuestClock {
             skew_ns: exchange.within_ns,
@@ -120,25 +120,6 @@ fn ended_badly(well: bool, ended: &io::Result<std::process::ExitStatus>) -> Vec<
     vec![format!(
         "xentrace ended by itself ({how}): its last records are missing"
     )]
-}
-
-/// What is read, and is copied to a file, if any.
-struct Copied {
-    input: Option<std::process::ChildStdout>,
-    copy: Option<File>,
-}
-
-impl Read for Copied {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let count = match &mut self.input {
-            Some(input) => input.read(room)?,
-            None => 0,
-        };
-        if let (Some(copy), Some(read)) = (&mut self.copy, room.get(..count)) {
-            copy.write_all(read)?;
-        }
-        Ok(count)
-    }
 }
 
 /// Waits for a recording that was killed.
@@ -225,7 +206,7 @@ fn follow(
 }
 
 /// Records from before are thrown away (`-D`).
-fn start(options: &LiveOptions) -> Result<Child, Error> {
+fn start(options: &LiveOptions) -> Result<(Child, ChildStdout), Error> {
     let mut line = Command::new(&options.xentrace);
     let pages = options.buffer.div_ceil(PAGE);
     // Without a file it prints how it is used.
@@ -233,48 +214,13 @@ fn start(options: &LiveOptions) -> Result<Child, Error> {
         .arg("/proc/self/fd/1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let started = line.spawn();
     let program = || options.xentrace.display().to_string();
-    let tracer = started.map_err(|error| Error::failure(program(), error, REMEDY))?;
-    if let Some(output) = &tracer.stdout {
-        // A smaller pipe does too, where it cannot be as large.
-        let _ = fcntl(output, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
-    }
-    Ok(tracer)
-}
-
-/// xentrace turns tracing off, and writes what is in Xen's buffers.
-fn end(tracer: Pid) {
-    let _ = kill(tracer, Signal::SIGTERM);
-}
-
-/// A thread that lets the tracer end when a signal comes; it ends with the tracer.
-struct Ending(
-    Option<std::thread::JoinHandle<()>>,
-    std::sync::mpsc::Sender<()>,
-);
-
-fn end_at_signal(signals: Signals, tracer: Pid) -> Ending {
-    let (sender, ended) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        use std::sync::mpsc::TryRecvError::Empty;
-        while ended.try_recv() == Err(Empty) {
-            if !matches!(signals.wait_until(Instant::now() + LOOK), Ok(None)) {
-                return end(tracer);
-            }
-        }
-    });
-    Ending(Some(thread), sender)
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // The thread has ended already after a signal.
-        let _ = self.1.send(());
-        if let Some(thread) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
+    let started = line.spawn();
+    let mut tracer = started.map_err(|error| Error::failure(program(), error, REMEDY))?;
+    let output = tracer.stdout.take();
+    output
+        .map(|output| (tracer, output))
+        .ok_or_else(|| failed(&"xentrace has no output"))
 }
 
 /// Ticks per second of the time stamp counter, as Xen tells dom0's kernel, to the kHz.

@@ -2,50 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::events::{self, EVENTS, Event, Found};
+use super::columns::{COLUMNS, GUEST_TIME, RUN_TIME};
+use super::cpu::{Cpu, Ended, IDLE_DOMAIN};
+use super::events::{self, Found};
 use super::trace::Record;
 use crate::record::difference::Interval;
 use crate::record::row::{Layer, Row};
 
-/// Columns after those of the events: name, description and unit.
-pub(super) const OTHERS: [(&str, &str, &str); 3] = [
-    (
-        "xen.guest_time",
-        "time between an entry and the next exit",
-        "ns",
-    ),
-    (
-        "xen.run_time",
-        "time that virtual CPUs of domains had the CPU",
-        "ns",
-    ),
-    (
-        "xen.lost_records",
-        "records for which Xen had no room",
-        "count",
-    ),
-];
-/// The columns that every trace has; those that are found in it come after them.
-pub(super) const COLUMNS: usize = EVENTS.len() + OTHERS.len();
-const GUEST_TIME: usize = EVENTS.len();
-const RUN_TIME: usize = EVENTS.len() + 1;
-const LOST_RECORDS: usize = EVENTS.len() + 2;
 /// The most columns for what is found: 2^28 events could be. The others have one together.
 const MOST_FOUND: usize = 160;
-/// `DOMID_IDLE` of Xen's public/xen.h: the CPU is idle.
-const IDLE_DOMAIN: u32 = 0x7fff;
-
-/// The class of events that each column comes from.
-pub(super) fn column_classes() -> [u32; COLUMNS] {
-    std::array::from_fn(|column| match column {
-        GUEST_TIME => events::class(events::VMENTRY),
-        RUN_TIME => events::class(events::RUNSTATE_CHANGE),
-        // Without loss there is no record of it.
-        LOST_RECORDS => 0,
-        _ => EVENTS.get(column).map_or(0, Event::class),
-    })
-}
-
 /// A row, and the time stamp counter at its end.
 pub(super) type TimedRow = (Interval, u64);
 
@@ -77,52 +42,6 @@ pub(super) struct Totals {
     pub lost: u64,
 }
 
-/// One CPU; times are in ticks.
-struct Cpu {
-    seq: u64,
-    start: u64,
-    now: u64,
-    counts: Vec<u64>,
-    runs: Option<(u32, u32)>,
-    in_guest: Open,
-    running: Open,
-}
-
-/// A period of time that has begun.
-#[derive(Debug, Clone, Copy, Default)]
-struct Open {
-    /// The period is counted up to here; `None`: no period has begun.
-    since: Option<u64>,
-    /// Nothing is known about the time after this.
-    known: Option<u64>,
-}
-
-impl Open {
-    fn begin(now: u64) -> Self {
-        Self {
-            since: Some(now),
-            known: None,
-        }
-    }
-
-    /// Count the part that is not counted yet, up to `end`.
-    fn count(&mut self, end: u64) -> u64 {
-        let end = self.known.map_or(end, |known| known.min(end));
-        let Some(since) = self.since.filter(|since| *since < end) else {
-            return 0;
-        };
-        self.since = Some(end);
-        end - since
-    }
-
-    /// End the period, and count the rest.
-    fn end(&mut self, end: u64) -> u64 {
-        let rest = self.count(end);
-        *self = Self::default();
-        rest
-    }
-}
-
 impl Timeline {
     /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time, which is
     /// `begin_ns` of the rows' clock.
@@ -146,24 +65,24 @@ impl Timeline {
         let found = events::found(record).map(|found| self.place(found));
         let ticks = self.ticks;
         let now = record.tsc.unwrap_or(self.begin);
-        let cpu = self
-            .cpus
-            .entry(record.cpu)
-            .or_insert_with(|| Cpu::begin(now));
-        self.totals.cpus.insert(record.cpu);
+        let cpu = self.cpus.entry(record.cpu).or_insert_with(|| {
+            self.totals.cpus.insert(record.cpu);
+            Cpu::begin(now)
+        });
         // A record without a time has the time of the record before it.
         cpu.now = cpu.now.max(now);
         if let Some(lost) = lost {
-            cpu.in_guest.known = Some(lost.first_tsc);
-            cpu.running.known = Some(lost.first_tsc);
+            cpu.loses(lost.first_tsc);
         }
-        let whole = (cpu.now - cpu.start) / ticks * ticks;
-        let ended = (whole > 0).then(|| cpu.row(record.cpu, whole));
+        let since = cpu.now - cpu.start;
+        let ended = (since >= ticks).then(|| cpu.row(record.cpu, since / ticks * ticks));
+        let before = cpu.runs;
         cpu.count(record);
         if let Some(place) = found {
             cpu.add(place, 1);
         }
-        if let Some((domain, _)) = cpu.runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
+        let runs = cpu.runs.filter(|_| cpu.runs != before);
+        if let Some((domain, _)) = runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
             self.totals.domains.insert(domain);
         }
         ended.map(|ended| self.interval(ended))
@@ -233,17 +152,6 @@ impl Timeline {
     }
 }
 
-/// A row that has ended; times are in ticks.
-struct Ended {
-    cpu: u32,
-    seq: u64,
-    tsc: u64,
-    length: u64,
-    counts: Vec<u64>,
-    runs: Option<(u32, u32)>,
-    in_guest: bool,
-}
-
 impl Ended {
     fn describe(&self, interval: u64, at: u64) -> Row {
         let idle = self.runs.is_some_and(|(domain, _)| domain == IDLE_DOMAIN);
@@ -273,96 +181,10 @@ impl Ended {
     }
 }
 
-impl Cpu {
-    fn begin(now: u64) -> Self {
-        Self {
-            seq: 0,
-            start: now,
-            now,
-            counts: vec![0; COLUMNS],
-            runs: None,
-            in_guest: Open::default(),
-            running: Open::default(),
-        }
-    }
-
-    /// End the row `length` ticks after its start.
-    fn row(&mut self, number: u32, length: u64) -> Ended {
-        let end = self.start + length;
-        let (guest, running) = (self.in_guest.count(end), self.running.count(end));
-        self.add(GUEST_TIME, guest);
-        self.add(RUN_TIME, running);
-        let columns = self.counts.len();
-        let ended = Ended {
-            cpu: number,
-            seq: self.seq,
-            tsc: end,
-            length,
-            counts: std::mem::replace(&mut self.counts, vec![0; columns]),
-            runs: self.runs,
-            in_guest: self.in_guest.since.is_some(),
-        };
-        self.seq += 1;
-        self.start = end;
-        ended
-    }
-
-    fn count(&mut self, record: &Record) {
-        if let Some(at) = events::column(record.event) {
-            self.add(at, 1);
-        }
-        match events::plain(record.event) {
-            events::VMENTRY => {
-                self.leave_guest();
-                self.in_guest = Open::begin(self.now);
-            }
-            events::VMEXIT | events::SVM_EXIT => self.leave_guest(),
-            _ => {}
-        }
-        if events::gives_up(record.event) {
-            self.stop_running();
-        }
-        if let Some(lost) = record.lost() {
-            self.add(LOST_RECORDS, u64::from(lost.records));
-            self.runs_now((lost.domain, lost.vcpu));
-        } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
-            self.runs_now(runs);
-        }
-    }
-
-    /// Another virtual CPU begins to run, or the same one goes on.
-    fn runs_now(&mut self, runs: (u32, u32)) {
-        // A virtual CPU that is taken off the CPU has left its guest, whatever records were lost.
-        self.leave_guest();
-        self.stop_running();
-        if runs.0 != IDLE_DOMAIN {
-            self.running = Open::begin(self.now);
-        }
-        self.runs = Some(runs);
-    }
-
-    fn stop_running(&mut self) {
-        let time = self.running.end(self.now);
-        self.add(RUN_TIME, time);
-    }
-
-    fn leave_guest(&mut self) {
-        let time = self.in_guest.end(self.now);
-        self.add(GUEST_TIME, time);
-    }
-
-    fn add(&mut self, column: usize, count: u64) {
-        if column >= self.counts.len() {
-            self.counts.resize(column + 1, 0);
-        }
-        if let Some(sum) = self.counts.get_mut(column) {
-            *sum = sum.saturating_add(count);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::columns::OTHERS;
+    use super::super::events::EVENTS;
     use super::super::trace::Records;
     use super::super::trace::encoder::Encoder;
     use super::*;
