@@ -27,6 +27,8 @@ const LOST_RECORDS: &str = "1f001";
 const VMENTRY: &str = "81001";
 /// `TRC_HVM_VMEXIT64` of Xen 4.17.
 const VMEXIT: &str = "81102";
+/// `TRC_PV_MATH_STATE_RESTORE`, which has no name here.
+const MATH_STATE_RESTORE: &str = "xen.0x201008";
 /// The domain that runs when no other does.
 const IDLE_DOMAIN: &str = "32767";
 
@@ -87,6 +89,39 @@ fn summed(summary: &str, label: &str) -> u64 {
             .ok()
     });
     lines.sum()
+}
+
+/// The counts of hypercalls by their numbers, over all virtual CPUs: lines such as
+/// "iret [23]: 684".
+fn hypercalls(summary: &str) -> BTreeMap<u32, u64> {
+    let mut counts = BTreeMap::new();
+    for line in summary.lines() {
+        let call = line
+            .split_once('[')
+            .and_then(|(name, rest)| Some((name, rest.split_once("]:")?)));
+        let Some((_, (number, count))) = call.filter(|(name, _)| !name.trim().is_empty()) else {
+            continue;
+        };
+        let (number, count) = (number.trim().parse(), count.trim().parse::<u64>());
+        if let (Ok(number), Ok(count)) = (number, count) {
+            *counts.entry(number).or_default() += count;
+        }
+    }
+    counts
+}
+
+/// The name and the sum of the only column that is described in such words.
+fn summed_columns(out: &Path, about: &str) -> (String, u64) {
+    let events = json(&out.join("events.json"));
+    let columns = events["columns"].as_array().unwrap();
+    let mut found = columns.iter().filter(|column| {
+        let text = column["about"].as_str().unwrap();
+        text.contains(about)
+    });
+    let column = found.next().unwrap();
+    assert!(found.next().is_none(), "{about}");
+    let name = column["name"].as_str().unwrap().to_owned();
+    (name, column["sum"].as_u64().unwrap())
 }
 
 /// Ticks that the virtual CPUs of domains ran, and by how much xenalyze's rounding may be off:
@@ -210,12 +245,22 @@ fn a_paravirtual_domain_is_counted_as_xenalyze_does() {
     for (column, expected) in [
         // Xenalyze counts each call within a multicall as another hypercall.
         ("xen.hypercall", summed(&summary, "hypercall") - subcalls),
+        ("xen.multicall_entry", subcalls),
         ("xen.pv_trap", summed(&summary, "trap")),
         ("xen.pv_page_fault", summed(&summary, "page_fault")),
         ("xen.pv_emulate", summed(&summary, "emulate privop")),
+        ("xen.pv_table_write", summed(&summary, "ptwr")),
+        (MATH_STATE_RESTORE, summed(&summary, "math state restore")),
     ] {
         assert!(expected > 0, "{column}");
         assert_eq!(sum(out, &rows, column), expected, "{column}");
+    }
+    let calls = hypercalls(&summary);
+    assert!(calls.len() > 10);
+    for (number, expected) in calls {
+        let (name, count) = summed_columns(out, &format!("number {number},"));
+        assert_eq!(count, expected, "{name}");
+        assert_eq!(sum(out, &rows, &name), expected, "{name}");
     }
     let (ticks, times) = ran(&summary);
     let run_time = sum(out, &rows, "xen.run_time");
@@ -243,6 +288,10 @@ fn exits_of_a_hardware_domain_are_counted_as_xenalyze_does() {
     let exits = ["VMEXIT_INTR", "VMEXIT_RDTSC", "VMEXIT_IOIO"].map(|name| summed(&summary, name));
     let counted = sum(out, &rows, "xen.vmexit");
     assert_eq!(counted, exits.iter().sum::<u64>() + 1);
+    for (code, expected) in [("60", exits[0] + 1), ("6e", exits[1]), ("7b", exits[2])] {
+        let column = format!("xen.vmexit.0x{code}");
+        assert_eq!(sum(out, &rows, &column), expected, "{column}");
+    }
     // Bytes of records with a time and three words, and with a time alone.
     let volume = |label| summed(&summary.replace(':', " "), label);
     assert_eq!(counted, volume("+-vmexit") / 24);

@@ -375,7 +375,7 @@ fn machine(text: &str) -> Result<Machines, String> {
         .map_err(|_| "neither a process number nor all".into())
 }
 
-fn skew(text: &str) -> Result<Skew, String> {
+pub(super) fn skew(text: &str) -> Result<Skew, String> {
     let (offset, within) = text.split_once(',').ok_or("not two numbers")?;
     let wrong = |_| "not two numbers of nanoseconds".to_owned();
     Ok(Skew {

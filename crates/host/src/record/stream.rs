@@ -243,6 +243,26 @@ impl Stream {
     }
 }
 
+/// Begin the stream anew with these columns, which are those that it has and more. Its rows get 0 in
+/// the new ones.
+///
+/// Fails when it cannot be read, and when a file beside it cannot be written.
+pub fn widened(path: &Path, schema: &SchemaRef) -> Result<Stream, ArrowError> {
+    let fresh = path.with_extension("wider.tmp");
+    let mut wider = Stream::create(&fresh, schema)?;
+    for batch in Batches::open(path)? {
+        let mut columns = batch.columns().to_vec();
+        let zeros = || UInt64Array::from(vec![0; batch.num_rows()]);
+        columns.resize_with(schema.fields().len(), || Arc::new(zeros()));
+        wider
+            .0
+            .write(&RecordBatch::try_new(schema.clone(), columns)?)?;
+    }
+    wider.0.flush()?;
+    std::fs::rename(&fresh, path)?;
+    Ok(wider)
+}
+
 /// The complete batches of a stream, up to where a killed recorder left it.
 #[derive(Debug)]
 pub struct Batches(StreamReader<BufReader<File>>);

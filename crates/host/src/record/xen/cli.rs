@@ -6,6 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use vtax_sys::terminal::{Error, output, units};
 
+use crate::record::cli::skew;
+use crate::record::skew::Skew;
+
 use super::{ImportOptions, Imported, LiveOptions, import, record};
 
 /// Make a recording of what `xentrace` has written on a Xen host
@@ -48,6 +51,16 @@ pub struct RecordXenArguments {
     /// The program xentrace
     #[arg(long, value_name = "PATH", default_value = "xentrace")]
     xentrace: PathBuf,
+    /// Xen's buffer for each CPU; the first recording since Xen's boot decides
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = buffer)]
+    buffer: u64,
+    /// Keep the trace itself too, for import-xen and xenalyze
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    /// A guest's clock minus this machine's, and the bound of its error, to keep with the rows
+    #[arg(long, value_name = "NS,NS", hide = true, value_parser = skew,
+          allow_hyphen_values = true)]
+    guest_clock: Option<Skew>,
     /// Folder for the files; made if need be
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
@@ -61,6 +74,15 @@ fn only_xen(names: &str) -> Result<String, String> {
         return Ok(names.to_owned());
     }
     Err("only xen is recorded in dom0; --from guest records other events".into())
+}
+
+/// More pages than Xen can list for a CPU are refused, not cut by Xen.
+fn buffer(text: &str) -> Result<u64, String> {
+    let bytes = units::size(text)?;
+    if (4096..=64 << 20).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err("not between 4K and 64M".into())
 }
 
 /// Slower and faster than every processor that Xen runs on.
@@ -102,6 +124,9 @@ impl RecordXenArguments {
         let options = LiveOptions {
             xentrace: self.xentrace,
             every: self.every,
+            buffer: self.buffer,
+            raw: self.raw,
+            guest_clock: self.guest_clock,
         };
         tell_of_xen(&record(&options, &self.out)?, &self.out, self.json)
     }

@@ -1,5 +1,9 @@
 //! Which events of Xen are columns (Xen's public/trace.h).
 
+use std::sync::LazyLock;
+
+use super::trace::{LOST_RECORDS, Record};
+
 /// An event, or several that mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -30,6 +34,14 @@ pub(super) const VMENTRY: u32 = 0x0008_1001;
 pub(super) const VMEXIT: u32 = 0x0008_1002;
 /// The guest was left, on AMD since Xen 4.19 (`TRC_HVM_SVM_EXIT`).
 pub(super) const SVM_EXIT: u32 = 0x0008_1003;
+/// A hypercall of an HVM or PVH guest (`TRC_HVM_VMMCALL`).
+const VMMCALL: u32 = 0x0008_2012;
+/// A hypercall of a PV guest, as old Xens write it (`TRC_PV_HYPERCALL`).
+const HYPERCALL_OLD: u32 = 0x0020_1001;
+/// A hypercall of a PV guest (`TRC_PV_HYPERCALL_V2`), and one within a multicall
+/// (`TRC_PV_HYPERCALL_SUBCALL`); bits 0-19 of the first word have its number.
+const HYPERCALL: u32 = 0x0020_100d;
+const MULTICALL_ENTRY: u32 = 0x0020_200e;
 /// A virtual CPU changed its state (`TRC_SCHED_RUNSTATE_CHANGE`); bits 8-9 and 4-5 have the old
 /// and the new state.
 pub(super) const RUNSTATE_CHANGE: u32 = 0x0002_1001;
@@ -39,7 +51,7 @@ const CONTINUE_RUNNING: u32 = 0x0002_1002;
 const RUNNING: u32 = 0;
 
 /// The columns of counted events, in their order.
-pub const EVENTS: [Event; 24] = [
+pub const EVENTS: [Event; 35] = [
     event("xen.vmentry", "entries into a guest", &[VMENTRY]),
     event("xen.vmexit", "VM exits", &[VMEXIT, SVM_EXIT]),
     event("xen.page_fault", "page faults that Xen handled", &[0x82001]),
@@ -91,14 +103,19 @@ pub const EVENTS: [Event; 24] = [
         "the guest can take an interrupt",
         &[0x82020],
     ),
-    event("xen.vmmcall", "hypercalls of HVM guests", &[0x82012]),
+    event("xen.vmmcall", "hypercalls of HVM guests", &[VMMCALL]),
     event("xen.hlt", "HLT instructions", &[0x82013]),
     event("xen.invlpg", "INVLPG instructions", &[0x82014]),
     event("xen.rdtsc", "RDTSC instructions", &[0x8201a]),
     event(
         "xen.hypercall",
         "hypercalls of PV guests",
-        &[0x0020_1001, 0x0020_100d],
+        &[HYPERCALL_OLD, HYPERCALL],
+    ),
+    event(
+        "xen.multicall_entry",
+        "hypercalls of PV guests within a multicall",
+        &[MULTICALL_ENTRY],
     ),
     event("xen.pv_trap", "traps of PV guests", &[0x0020_1003]),
     event(
@@ -112,11 +129,131 @@ pub const EVENTS: [Event; 24] = [
         &[0x0020_1006],
     ),
     event(
+        "xen.pv_forced_emulation",
+        "instructions of PV guests with Xen's prefix for emulation",
+        &[0x0020_1005],
+    ),
+    event(
+        "xen.pv_table_write",
+        "writes to page tables of PV guests emulated",
+        &[0x0020_100b, 0x0020_100c],
+    ),
+    event("xen.grant_map", "granted pages mapped", &[0x0010_f001]),
+    event("xen.grant_unmap", "granted pages unmapped", &[0x0010_f002]),
+    event("xen.irq", "interrupts of devices", &[0x0080_2008]),
+    event("xen.sleep", "virtual CPUs put to sleep", &[0x28003]),
+    event("xen.wake", "virtual CPUs woken", &[0x28004]),
+    event("xen.yield", "virtual CPUs that gave way", &[0x28005]),
+    event("xen.block", "virtual CPUs that blocked", &[0x28006]),
+    event("xen.switch", "switches to another virtual CPU", &[0x2800a]),
+    event(
         "xen.runstate_change",
         "state changes of virtual CPUs",
         &[RUNSTATE_CHANGE],
     ),
 ];
+
+/// The names of hypercalls by their numbers (Xen's public/xen.h); the number 11 is not used.
+const HYPERCALLS: [&str; 43] = [
+    "set_trap_table",
+    "mmu_update",
+    "set_gdt",
+    "stack_switch",
+    "set_callbacks",
+    "fpu_taskswitch",
+    "sched_op_compat",
+    "platform_op",
+    "set_debugreg",
+    "get_debugreg",
+    "update_descriptor",
+    "11",
+    "memory_op",
+    "multicall",
+    "update_va_mapping",
+    "set_timer_op",
+    "event_channel_op_compat",
+    "xen_version",
+    "console_io",
+    "physdev_op_compat",
+    "grant_table_op",
+    "vm_assist",
+    "update_va_mapping_otherdomain",
+    "iret",
+    "vcpu_op",
+    "set_segment_base",
+    "mmuext_op",
+    "xsm_op",
+    "nmi_op",
+    "sched_op",
+    "callback_op",
+    "xenoprof_op",
+    "event_channel_op",
+    "physdev_op",
+    "hvm_op",
+    "sysctl",
+    "domctl",
+    "kexec_op",
+    "tmem_op",
+    "argo_op",
+    "xenpmu_op",
+    "dm_op",
+    "hypfs_op",
+];
+
+/// A column that a trace has because of what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Found {
+    /// A hypercall's number.
+    Hypercall(u32),
+    /// Why a guest was left, as the processor numbers it.
+    Exit(u32),
+    /// An event that is in none of [`EVENTS`].
+    Code(u32),
+    /// All that is too much for columns of their own.
+    Rest,
+}
+
+impl Found {
+    /// The name of the column.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Hypercall(number) => match HYPERCALLS.get(number as usize) {
+                Some(name) => format!("xen.hypercall.{name}"),
+                None => format!("xen.hypercall.{number}"),
+            },
+            Self::Exit(reason) => format!("xen.vmexit.0x{reason:x}"),
+            Self::Code(event) => format!("xen.0x{event:x}"),
+            Self::Rest => "xen.rest".into(),
+        }
+    }
+
+    /// What the column counts.
+    pub(super) fn about(self) -> String {
+        match self {
+            Self::Hypercall(number) => {
+                format!("hypercalls with the number {number}, within multicalls too")
+            }
+            Self::Exit(reason) => format!("VM exits with the processor's code 0x{reason:x}"),
+            Self::Code(event) => format!("records of the event 0x{event:x}"),
+            Self::Rest => "what has no column because there are too many".into(),
+        }
+    }
+}
+
+/// The column of a record besides those of [`EVENTS`].
+pub(super) fn found(record: &Record) -> Option<Found> {
+    let extra = record.extra();
+    let first = extra.first().copied();
+    match plain(record.event) {
+        VMEXIT | SVM_EXIT => first.map(Found::Exit),
+        HYPERCALL | MULTICALL_ENTRY => first.map(|word| Found::Hypercall(word & 0xf_ffff)),
+        // The address of the instruction comes before it.
+        HYPERCALL_OLD => extra.last().copied().map(Found::Hypercall),
+        VMMCALL => first.map(Found::Hypercall),
+        LOST_RECORDS => None,
+        event => column(event).is_none().then_some(Found::Code(event)),
+    }
+}
 
 /// The number without the flags that say how to read its words.
 pub(super) fn plain(event: u32) -> u32 {
@@ -135,9 +272,19 @@ pub(super) fn class(event: u32) -> u32 {
     event & 0x0fff_0000
 }
 
+/// The numbers of [`EVENTS`] in their order, with the columns.
+static COLUMNS: LazyLock<Vec<(u32, usize)>> = LazyLock::new(|| {
+    let events = EVENTS.iter().enumerate();
+    let codes = events.flat_map(|(at, event)| event.codes.iter().map(move |code| (*code, at)));
+    let mut codes: Vec<_> = codes.collect();
+    codes.sort_unstable();
+    codes
+});
+
 pub(super) fn column(event: u32) -> Option<usize> {
     let event = plain(event);
-    EVENTS.iter().position(|known| known.codes.contains(&event))
+    let at = COLUMNS.binary_search_by_key(&event, |(code, _)| *code);
+    at.ok().and_then(|at| COLUMNS.get(at)).map(|(_, at)| *at)
 }
 
 /// The domain and virtual CPU that run from this record on.

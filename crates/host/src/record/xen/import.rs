@@ -1,23 +1,22 @@
 //! Reads a trace and writes the files of a recording, as a recording on this machine would.
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::events::{self, EVENTS};
-use super::timeline::{self, COLUMNS, TIMES, TimedRow, Timeline, Totals};
-use super::trace::{Records, TraceError};
-use super::xenperf::{self, Growth, Perf};
-use crate::record::files::{self, Folder};
-use crate::record::parquet;
-use crate::record::stream::{self, Batch, Lengths, Stream};
-use vtax_sys::terminal::Error;
+use super::columns::{COLUMNS, column_classes};
+use super::events;
+use super::timeline::{Timeline, Totals};
 
-/// The most rows that wait before they are written to the file.
-const BATCH_ROWS: usize = 8192;
+use super::trace::{Records, TraceError};
+use super::writer::{Writer, fixed};
+use super::xenperf::{self, Growth, Perf};
+use crate::record::clock::Pair;
+use crate::record::files::{self, Folder};
+use crate::record::skew::Skew;
+use vtax_sys::terminal::Error;
 
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
@@ -48,6 +47,13 @@ pub struct Imported {
     pub cpus: Vec<u32>,
     /// Ticks of the time stamp counter per second, as the caller gave them.
     pub tsc_hz: u64,
+    /// Both clocks of dom0 at the beginning and at the end of a recording. `time_ns` of a row is
+    /// the first pair's `monotonic_ns` and the ticks since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<[Pair; 2]>,
+    /// A guest's clock minus dom0's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_clock: Option<GuestClock>,
     /// Rows in the file.
     pub rows: u64,
     /// Rows that were lost: always 0; lost records are in `lost_records`.
@@ -65,6 +71,14 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
+/// A guest's clock, from an exchange of messages before the recording.
+#[derive(Debug, Serialize)]
+pub struct GuestClock {
+    /// The bound of its error in nanoseconds.
+    pub skew_ns: u64,
+    pub exchange: Skew,
+}
+
 #[derive(Debug, Serialize)]
 struct Columns {
     columns: Vec<Column>,
@@ -73,8 +87,8 @@ struct Columns {
 
 #[derive(Debug, Serialize)]
 struct Column {
-    name: &'static str,
-    about: &'static str,
+    name: String,
+    about: String,
     source: &'static str,
     unit: &'static str,
     kind: &'static str,
@@ -94,6 +108,8 @@ struct Unavailable {
 pub(super) struct Survey {
     /// The earliest time of any CPU: the file has the CPUs' records in blocks.
     pub(super) begin: u64,
+    /// The same by the rows' clock.
+    pub(super) begin_ns: u64,
     /// Does the trace have records of the column's class?
     pub(super) known: [bool; COLUMNS],
 }
@@ -114,7 +130,10 @@ pub fn import(source: &ImportOptions, out: &Path) -> Result<Imported, Error> {
     while let Some(record) = next(&mut records, &source.trace)? {
         rows.take(&record)?;
     }
-    rows.finish(source.every, records.cut_off, xenperf)
+    rows.finish(source.every, records.cut_off, |found| Imported {
+        xenperf,
+        ..found
+    })
 }
 
 /// The rows of a recording, from records one after the other.
@@ -136,7 +155,7 @@ impl Rows {
     ) -> Result<Self, Error> {
         let folder = Folder::create(out)?;
         let writer = Writer::begin(&folder, survey.known)?;
-        let timeline = Timeline::new(tsc_hz, ticks, survey.begin);
+        let timeline = Timeline::new(tsc_hz, ticks, survey.begin, survey.begin_ns);
         Ok(Self {
             folder,
             writer,
@@ -148,30 +167,29 @@ impl Rows {
 
     pub(super) fn take(&mut self, record: &super::Record) -> Result<(), Error> {
         match self.timeline.take(record) {
-            Some(row) => self.writer.put(row),
+            Some(row) => self.writer.put(row, &self.timeline.totals().found),
             None => Ok(()),
         }
     }
 
-    /// Completes the files.
+    /// Completes the files; `complete` adds what else there is to tell.
     pub(super) fn finish(
         mut self,
         every: Duration,
         cut_off: bool,
-        xenperf: Option<Growth>,
+        complete: impl FnOnce(Imported) -> Imported,
     ) -> Result<Imported, Error> {
-        for row in self.timeline.finish() {
-            self.writer.put(row)?;
-        }
-        let rows = self.writer.finish(&self.folder)?;
+        let last = self.timeline.finish();
         let totals = self.timeline.totals();
+        for row in last {
+            self.writer.put(row, &totals.found)?;
+        }
+        let rows = self.writer.finish(&self.folder, &totals.found)?;
         let columns = columns(totals, &self.survey, rows);
         self.folder.describe("events.json", &columns)?;
-        let imported = Imported {
-            warnings: warnings(totals, cut_off, xenperf.as_ref()),
-            xenperf,
-            ..describe(totals, self.tsc_hz, every, rows)
-        };
+        let mut imported = complete(describe(totals, self.tsc_hz, every, rows));
+        let said = warnings(totals, cut_off, imported.xenperf.as_ref());
+        imported.warnings.splice(0..0, said);
         self.folder.describe("record.json", &imported)?;
         let stream = self.folder.stream();
         std::fs::remove_file(&stream).map_err(|error| files::failed(&stream, error))?;
@@ -194,11 +212,11 @@ fn grown((before, after): &(PathBuf, PathBuf)) -> Result<Growth, Error> {
     ))
 }
 
-type TraceFile = Records<BufReader<File>>;
+type TraceFile = Records<File>;
 
 fn open(trace: &Path) -> Result<TraceFile, Error> {
     let file = File::open(trace).map_err(|error| refused(trace, &error.into()))?;
-    Ok(Records::new(BufReader::new(file)))
+    Ok(Records::new(file))
 }
 
 fn next(records: &mut TraceFile, trace: &Path) -> Result<Option<super::Record>, Error> {
@@ -220,7 +238,8 @@ fn survey(trace: &Path) -> Result<Survey, Error> {
     }
     Ok(Survey {
         begin: begin.unwrap_or(0),
-        known: timeline::column_classes().map(|class| classes & class == class),
+        begin_ns: 0,
+        known: column_classes().map(|class| classes & class == class),
     })
 }
 
@@ -237,79 +256,23 @@ fn read_xenperf(path: &Path) -> Result<Perf, Error> {
     Ok(perf)
 }
 
-struct Writer {
-    batch: Batch,
-    stream: Stream,
-    path: PathBuf,
-    known: [bool; COLUMNS],
-}
-
-impl Writer {
-    fn begin(folder: &Folder, known: [bool; COLUMNS]) -> Result<Self, Error> {
-        let counted = EVENTS.iter().map(|event| event.name);
-        let names = counted.chain(TIMES.map(|(name, _)| name)).zip(known);
-        let names: Vec<String> = names
-            .filter(|(_, known)| *known)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let schema = stream::schema(&names);
-        let path = folder.stream();
-        let stream = Stream::create(&path, &schema).map_err(|error| files::failed(&path, error))?;
-        Ok(Self {
-            batch: Batch::new(schema, Lengths::default()),
-            stream,
-            path,
-            known,
-        })
-    }
-
-    fn put(&mut self, (mut interval, tsc): TimedRow) -> Result<(), Error> {
-        let mut known = self.known.into_iter();
-        interval.columns.retain(|_| known.next().unwrap_or(false));
-        self.batch.push(&interval, tsc);
-        if self.batch.rows() >= BATCH_ROWS {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let flushed = self.stream.flush(&mut self.batch);
-        flushed.map_err(|error| files::failed(&self.path, error))
-    }
-
-    fn finish(mut self, folder: &Folder) -> Result<u64, Error> {
-        self.flush()?;
-        let ended = self.stream.finish();
-        ended.map_err(|error| files::failed(&self.path, error))?;
-        let written = parquet::finish(&folder.stream(), &folder.rows());
-        written
-            .map(|written| written.rows)
-            .map_err(|error| files::failed(&folder.rows(), error))
-    }
-}
-
 fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
-    let counted = EVENTS
-        .iter()
-        .map(|event| (event.name, event.about, "count"));
-    let times = TIMES.into_iter().map(|(name, about)| (name, about, "ns"));
+    let column = |name, about, unit, sum| Column {
+        name,
+        about,
+        source: "xen",
+        unit,
+        kind: "delta",
+        sum,
+        after_last_row: 0,
+        rows,
+        coverage: None,
+    };
+    let mut sums = totals.sums.iter().copied().chain(std::iter::repeat(0));
     let (mut columns, mut unavailable) = (Vec::new(), Vec::new());
-    for (((name, about, unit), sum), known) in
-        counted.chain(times).zip(totals.sums).zip(survey.known)
-    {
+    for (((name, about, unit), sum), known) in fixed().zip(sums.by_ref()).zip(survey.known) {
         if known {
-            columns.push(Column {
-                name,
-                about,
-                source: "xen",
-                unit,
-                kind: "delta",
-                sum,
-                after_last_row: 0,
-                rows,
-                coverage: None,
-            });
+            columns.push(column(name.into(), about.into(), unit, sum));
         } else {
             let reason = "the trace has no record of its class: not traced, or nothing happened";
             unavailable.push(Unavailable {
@@ -317,6 +280,9 @@ fn columns(totals: &Totals, survey: &Survey, rows: u64) -> Columns {
                 reason: reason.into(),
             });
         }
+    }
+    for (found, sum) in totals.found.iter().zip(sums) {
+        columns.push(column(found.name(), found.about(), "count", sum));
     }
     Columns {
         columns,
@@ -333,6 +299,8 @@ fn describe(totals: &Totals, tsc_hz: u64, every: Duration, rows: u64) -> Importe
         targets_only: false,
         cpus: totals.cpus.iter().copied().collect(),
         tsc_hz,
+        clocks: None,
+        guest_clock: None,
         rows,
         lost: 0,
         records: totals.records,
@@ -365,6 +333,7 @@ fn warnings(totals: &Totals, cut_off: bool, xenperf: Option<&Growth>) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+
     use super::super::trace::encoder::Encoder;
     use super::*;
 

@@ -2,34 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::events::{self, EVENTS, Event};
+use super::columns::{COLUMNS, GUEST_TIME, RUN_TIME};
+use super::cpu::{Cpu, Ended, IDLE_DOMAIN};
+use super::events::{self, Found};
 use super::trace::Record;
 use crate::record::difference::Interval;
 use crate::record::row::{Layer, Row};
 
-/// Columns after those of the events, in nanoseconds: name and description.
-pub(super) const TIMES: [(&str, &str); 2] = [
-    ("xen.guest_time", "time between an entry and the next exit"),
-    (
-        "xen.run_time",
-        "time that virtual CPUs of domains had the CPU",
-    ),
-];
-pub(super) const COLUMNS: usize = EVENTS.len() + TIMES.len();
-const GUEST_TIME: usize = EVENTS.len();
-const RUN_TIME: usize = EVENTS.len() + 1;
-/// `DOMID_IDLE` of Xen's public/xen.h: the CPU is idle.
-const IDLE_DOMAIN: u32 = 0x7fff;
-
-/// The class of events that each column comes from.
-pub(super) fn column_classes() -> [u32; COLUMNS] {
-    std::array::from_fn(|column| match column {
-        GUEST_TIME => events::class(events::VMENTRY),
-        RUN_TIME => events::class(events::RUNSTATE_CHANGE),
-        _ => EVENTS.get(column).map_or(0, Event::class),
-    })
-}
-
+/// The most columns for what is found: 2^28 events could be. The others have one together.
+const MOST_FOUND: usize = 160;
 /// A row, and the time stamp counter at its end.
 pub(super) type TimedRow = (Interval, u64);
 
@@ -38,7 +19,10 @@ pub(super) struct Timeline {
     tsc_hz: u64,
     ticks: u64,
     begin: u64,
+    /// The time of `begin`.
+    begin_ns: u64,
     cpus: BTreeMap<u32, Cpu>,
+    places: BTreeMap<Found, usize>,
     totals: Totals,
 }
 
@@ -49,66 +33,26 @@ pub(super) struct Totals {
     pub cpus: BTreeSet<u32>,
     /// Domains that ran.
     pub domains: BTreeSet<u32>,
-    pub sums: [u64; COLUMNS],
+    /// Of each column.
+    pub sums: Vec<u64>,
+    /// The columns after the first [`COLUMNS`].
+    pub found: Vec<Found>,
     pub records: u64,
     /// Records that Xen had no room for.
     pub lost: u64,
 }
 
-/// One CPU; times are in ticks.
-struct Cpu {
-    seq: u64,
-    start: u64,
-    now: u64,
-    counts: [u64; COLUMNS],
-    runs: Option<(u32, u32)>,
-    in_guest: Open,
-    running: Open,
-}
-
-/// A period of time that has begun.
-#[derive(Debug, Clone, Copy, Default)]
-struct Open {
-    /// The period is counted up to here; `None`: no period has begun.
-    since: Option<u64>,
-    /// Nothing is known about the time after this.
-    known: Option<u64>,
-}
-
-impl Open {
-    fn begin(now: u64) -> Self {
-        Self {
-            since: Some(now),
-            known: None,
-        }
-    }
-
-    /// Count the part that is not counted yet, up to `end`.
-    fn count(&mut self, end: u64) -> u64 {
-        let end = self.known.map_or(end, |known| known.min(end));
-        let Some(since) = self.since.filter(|since| *since < end) else {
-            return 0;
-        };
-        self.since = Some(end);
-        end - since
-    }
-
-    /// End the period, and count the rest.
-    fn end(&mut self, end: u64) -> u64 {
-        let rest = self.count(end);
-        *self = Self::default();
-        rest
-    }
-}
-
 impl Timeline {
-    /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time.
-    pub(super) fn new(tsc_hz: u64, ticks: u64, begin: u64) -> Self {
+    /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time, which is
+    /// `begin_ns` of the rows' clock.
+    pub(super) fn new(tsc_hz: u64, ticks: u64, begin: u64, begin_ns: u64) -> Self {
         Self {
             tsc_hz,
             ticks,
             begin,
+            begin_ns,
             cpus: BTreeMap::new(),
+            places: BTreeMap::new(),
             totals: Totals::default(),
         }
     }
@@ -118,26 +62,46 @@ impl Timeline {
         let lost = record.lost();
         self.totals.records += 1;
         self.totals.lost += lost.map_or(0, |lost| u64::from(lost.records));
+        let found = events::found(record).map(|found| self.place(found));
         let ticks = self.ticks;
         let now = record.tsc.unwrap_or(self.begin);
-        let cpu = self
-            .cpus
-            .entry(record.cpu)
-            .or_insert_with(|| Cpu::begin(now));
-        self.totals.cpus.insert(record.cpu);
+        let cpu = self.cpus.entry(record.cpu).or_insert_with(|| {
+            self.totals.cpus.insert(record.cpu);
+            Cpu::begin(now)
+        });
         // A record without a time has the time of the record before it.
         cpu.now = cpu.now.max(now);
         if let Some(lost) = lost {
-            cpu.in_guest.known = Some(lost.first_tsc);
-            cpu.running.known = Some(lost.first_tsc);
+            cpu.loses(lost.first_tsc);
         }
-        let whole = (cpu.now - cpu.start) / ticks * ticks;
-        let ended = (whole > 0).then(|| cpu.row(record.cpu, whole));
+        let since = cpu.now - cpu.start;
+        let ended = (since >= ticks).then(|| cpu.row(record.cpu, since / ticks * ticks));
+        let before = cpu.runs;
         cpu.count(record);
-        if let Some((domain, _)) = cpu.runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
+        if let Some(place) = found {
+            cpu.add(place, 1);
+        }
+        let runs = cpu.runs.filter(|_| cpu.runs != before);
+        if let Some((domain, _)) = runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
             self.totals.domains.insert(domain);
         }
         ended.map(|ended| self.interval(ended))
+    }
+
+    /// The column of what is found.
+    fn place(&mut self, found: Found) -> usize {
+        let known = self.places.get(&found).copied();
+        let is_room = self.totals.found.len() < MOST_FOUND || found == Found::Rest;
+        match known {
+            Some(place) => place,
+            None if !is_room => self.place(Found::Rest),
+            None => {
+                let place = COLUMNS + self.totals.found.len();
+                self.totals.found.push(found);
+                self.places.insert(found, place);
+                place
+            }
+        }
     }
 
     /// End the rows that have begun.
@@ -163,14 +127,22 @@ impl Timeline {
             let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.tsc_hz.max(1));
             u64::try_from(ns).unwrap_or(u64::MAX)
         };
-        for time in ended.counts.iter_mut().skip(EVENTS.len()) {
-            *time = ns(*time);
+        for place in [GUEST_TIME, RUN_TIME] {
+            if let Some(time) = ended.counts.get_mut(place) {
+                *time = ns(*time);
+            }
         }
-        for (sum, count) in self.totals.sums.iter_mut().zip(ended.counts) {
-            *sum = sum.saturating_add(count);
+        let sums = &mut self.totals.sums;
+        sums.resize(sums.len().max(ended.counts.len()), 0);
+        for (sum, count) in sums.iter_mut().zip(&ended.counts) {
+            *sum = sum.saturating_add(*count);
         }
+        let since_begin = ended.tsc.saturating_sub(self.begin);
         let interval = Interval {
-            row: ended.describe(self.begin, self.ticks, ns),
+            row: ended.describe(
+                since_begin / self.ticks,
+                self.begin_ns.saturating_add(ns(since_begin)),
+            ),
             lost: 0,
             length_ns: ns(ended.length),
             throttled_ns: 0,
@@ -180,26 +152,13 @@ impl Timeline {
     }
 }
 
-/// A row that has ended; times are in ticks.
-struct Ended {
-    cpu: u32,
-    seq: u64,
-    tsc: u64,
-    length: u64,
-    counts: [u64; COLUMNS],
-    runs: Option<(u32, u32)>,
-    in_guest: bool,
-}
-
 impl Ended {
-    fn describe(&self, begin: u64, ticks: u64, ns: impl Fn(u64) -> u64) -> Row {
-        let since_begin = self.tsc.saturating_sub(begin);
-        let at = ns(since_begin);
+    fn describe(&self, interval: u64, at: u64) -> Row {
         let idle = self.runs.is_some_and(|(domain, _)| domain == IDLE_DOMAIN);
         let guest = self.runs.filter(|_| !idle);
         Row {
             seq: self.seq,
-            interval: since_begin / ticks,
+            interval,
             time_ns: at,
             run_ns: at,
             enabled_ns: at,
@@ -222,91 +181,10 @@ impl Ended {
     }
 }
 
-impl Cpu {
-    fn begin(now: u64) -> Self {
-        Self {
-            seq: 0,
-            start: now,
-            now,
-            counts: [0; COLUMNS],
-            runs: None,
-            in_guest: Open::default(),
-            running: Open::default(),
-        }
-    }
-
-    /// End the row `length` ticks after its start.
-    fn row(&mut self, number: u32, length: u64) -> Ended {
-        let end = self.start + length;
-        let (guest, running) = (self.in_guest.count(end), self.running.count(end));
-        self.add(GUEST_TIME, guest);
-        self.add(RUN_TIME, running);
-        let ended = Ended {
-            cpu: number,
-            seq: self.seq,
-            tsc: end,
-            length,
-            counts: std::mem::replace(&mut self.counts, [0; COLUMNS]),
-            runs: self.runs,
-            in_guest: self.in_guest.since.is_some(),
-        };
-        self.seq += 1;
-        self.start = end;
-        ended
-    }
-
-    fn count(&mut self, record: &Record) {
-        if let Some(at) = events::column(record.event) {
-            self.add(at, 1);
-        }
-        match events::plain(record.event) {
-            events::VMENTRY => {
-                self.leave_guest();
-                self.in_guest = Open::begin(self.now);
-            }
-            events::VMEXIT | events::SVM_EXIT => self.leave_guest(),
-            _ => {}
-        }
-        if events::gives_up(record.event) {
-            self.stop_running();
-        }
-        if let Some(lost) = record.lost() {
-            self.runs_now((lost.domain, lost.vcpu));
-        } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
-            self.runs_now(runs);
-        }
-    }
-
-    /// Another virtual CPU begins to run, or the same one goes on.
-    fn runs_now(&mut self, runs: (u32, u32)) {
-        // A virtual CPU that is taken off the CPU has left its guest, whatever records were lost.
-        self.leave_guest();
-        self.stop_running();
-        if runs.0 != IDLE_DOMAIN {
-            self.running = Open::begin(self.now);
-        }
-        self.runs = Some(runs);
-    }
-
-    fn stop_running(&mut self) {
-        let time = self.running.end(self.now);
-        self.add(RUN_TIME, time);
-    }
-
-    fn leave_guest(&mut self) {
-        let time = self.in_guest.end(self.now);
-        self.add(GUEST_TIME, time);
-    }
-
-    fn add(&mut self, column: usize, count: u64) {
-        if let Some(sum) = self.counts.get_mut(column) {
-            *sum += count;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::columns::OTHERS;
+    use super::super::events::EVENTS;
     use super::super::trace::Records;
     use super::super::trace::encoder::Encoder;
     use super::*;
@@ -323,7 +201,7 @@ mod tests {
     }
 
     fn intervals(file: &Encoder) -> Vec<Interval> {
-        let mut timeline = Timeline::new(1000 * KHZ, KHZ, begin(file));
+        let mut timeline = Timeline::new(1000 * KHZ, KHZ, begin(file), 0);
         let mut records = Records::new(&file.0[..]);
         let mut rows = Vec::new();
         while let Some(record) = records.next_record().unwrap() {
@@ -336,7 +214,7 @@ mod tests {
     fn value(interval: &Interval, name: &str) -> u64 {
         let names = EVENTS.iter().map(|event| event.name);
         let at = names
-            .chain(TIMES.map(|(name, _)| name))
+            .chain(OTHERS.map(|(name, ..)| name))
             .position(|one| one == name);
         interval.columns[at.unwrap()].unwrap()
     }
@@ -429,12 +307,56 @@ mod tests {
             prop_assert!(rows.iter().all(|row| value(row, "xen.guest_time") <= row.length_ns));
         }
 
+        /// Events without a name have columns of their own, and together one when there are too
+        /// many.
+        #[test]
+        fn no_event_is_without_a_column(
+            steps in proptest::collection::vec(
+                (0_u32..3, prop_oneof![0x2_0000_u32..0x2_0010, 0x2_0000_u32..0x0fff_ffff],
+                 proptest::collection::vec(any::<u32>(), 0..=7)), 1..400),
+        ) {
+            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0, 0);
+            let (mut expected, mut named, mut file) = (BTreeMap::new(), 0, Encoder::default());
+            for (now, (cpu, event, extra)) in (0_u64..).zip(&steps) {
+                file.cpu(*cpu).record(*event, Some(now * KHZ / 10), extra);
+                if events::column(*event).is_some() {
+                    named += 1;
+                } else {
+                    *expected.entry(format!("xen.0x{:x}", events::plain(*event))).or_insert(0) += 1;
+                }
+            }
+            let mut records = Records::new(&file.0[..]);
+            let mut rows = Vec::new();
+            while let Some(record) = records.next_record().unwrap() {
+                rows.extend(timeline.take(&record));
+            }
+            rows.extend(timeline.finish());
+            let totals = timeline.totals();
+            let events: u64 = totals.sums[..EVENTS.len()].iter().sum();
+            prop_assert_eq!(events, named);
+            let found = totals.found.iter().map(|found| found.name());
+            let mut sums: BTreeMap<_, _> = found.zip(totals.sums[COLUMNS..].to_vec()).collect();
+            sums.retain(|name, _| name.starts_with("xen.0x") || name == "xen.rest");
+            prop_assert!(totals.found.len() <= MOST_FOUND + 1);
+            if let Some(rest) = sums.remove("xen.rest") {
+                prop_assert!(totals.found.len() == MOST_FOUND + 1 && rest > 0);
+                prop_assert!(sums.iter().all(|(name, count)| expected.get(name) == Some(count)));
+            } else {
+                prop_assert_eq!(&sums, &expected);
+            }
+            // The rows have the same sums.
+            for (column, sum) in totals.sums.iter().enumerate() {
+                let values = rows.iter().filter_map(|(row, _)| row.columns.get(column));
+                prop_assert_eq!(values.flatten().sum::<u64>(), *sum);
+            }
+        }
+
         #[test]
         fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut file = Encoder::default();
             file.cpu(0);
             file.0.extend(&bytes);
-            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0);
+            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0, 0);
             let mut records = Records::new(&file.0[..]);
             while let Ok(Some(record)) = records.next_record() {
                 timeline.take(&record);

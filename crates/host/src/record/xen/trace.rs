@@ -11,7 +11,7 @@ use thiserror::Error;
 /// No Xen has more CPUs; a larger number means that the file is something else.
 const MOST_CPUS: u32 = 8192;
 // Events of the class TRC_GEN.
-const LOST_RECORDS: u32 = 0x0001_f001;
+pub(super) const LOST_RECORDS: u32 = 0x0001_f001;
 const WRAP_BUFFER: u32 = 0x0001_f002;
 const CPU_CHANGE: u32 = 0x0001_f003;
 const CYCLES_INCLUDED: u32 = 1 << 31;
@@ -76,20 +76,27 @@ pub struct Lost {
     pub first_tsc: u64,
 }
 
-/// Reads records one after the other, and keeps only one in memory.
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 18;
+
+/// Reads records one after the other, and keeps only a part of the file in memory.
 #[derive(Debug)]
 pub struct Records<R> {
     input: R,
+    read: Vec<u8>,
+    /// How far `read` is used.
+    used: usize,
     cpu: Option<u32>,
     /// Did the file end in the middle of a record?
     pub cut_off: bool,
 }
 
 impl<R: Read> Records<R> {
-    /// Read from `input`, which should be buffered.
     pub fn new(input: R) -> Self {
         Self {
             input,
+            read: Vec::new(),
+            used: 0,
             cpu: None,
             cut_off: false,
         }
@@ -127,7 +134,7 @@ impl<R: Read> Records<R> {
     }
 
     fn read_one(&mut self) -> Result<Option<Record>, TraceError> {
-        let Some(head) = self.word(true)? else {
+        let Some(&[head]) = self.words::<1>(1)?.as_ref() else {
             return Ok(None);
         };
         let mut record = Record {
@@ -137,39 +144,58 @@ impl<R: Read> Records<R> {
             words: [0; 7],
             used: (head >> 28 & 7) as usize,
         };
-        if head & CYCLES_INCLUDED != 0 {
-            let (Some(low), Some(high)) = (self.word(false)?, self.word(false)?) else {
-                return Ok(None);
-            };
+        let timed = head & CYCLES_INCLUDED != 0;
+        let Some(rest) = self.words::<9>(record.used + if timed { 2 } else { 0 })? else {
+            // The head has been read.
+            self.cut_off = true;
+            return Ok(None);
+        };
+        let (time, extra) = rest.split_at(if timed { 2 } else { 0 });
+        if let &[low, high] = time {
             record.tsc = Some(u64::from(low) | u64::from(high) << 32);
         }
-        for index in 0..record.used {
-            let Some(word) = self.word(false)? else {
-                return Ok(None);
-            };
-            if let Some(extra) = record.words.get_mut(index) {
-                *extra = word;
-            }
+        for (word, extra) in record.words.iter_mut().zip(extra) {
+            *word = *extra;
         }
         Ok(Some(record))
     }
 
-    /// The next word; `None` at the end of the file, which may come only before a record (`whole`).
-    fn word(&mut self, whole: bool) -> Result<Option<u32>, TraceError> {
-        let mut bytes = [0; 4];
-        let mut filled = 0;
-        while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+    /// The next words, `count` of `N`; `None` at the end of the file.
+    fn words<const N: usize>(&mut self, count: usize) -> io::Result<Option<[u32; N]>> {
+        let bytes = 4 * count;
+        if self.read.len() - self.used < bytes && !self.read_more(bytes)? {
+            self.cut_off |= self.used < self.read.len();
+            return Ok(None);
+        }
+        let mut words = [0; N];
+        let end = self.used + bytes;
+        let given = self.read.get(self.used..end).unwrap_or_default();
+        for (word, bytes) in words.iter_mut().zip(given.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        self.used = end;
+        Ok(Some(words))
+    }
+
+    /// Read until so many bytes are there; false when the file ends before.
+    fn read_more(&mut self, bytes: usize) -> io::Result<bool> {
+        self.read.drain(..self.used);
+        self.used = 0;
+        let mut filled = self.read.len();
+        self.read.resize(READ_BYTES, 0);
+        while let Some(room) = self.read.get_mut(filled..).filter(|_| filled < bytes) {
             match self.input.read(room) {
-                Ok(0) => {
-                    self.cut_off |= !whole || filled > 0;
-                    return Ok(None);
-                }
+                Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.read.truncate(filled);
+                    return Err(error);
+                }
             }
         }
-        Ok(Some(u32::from_le_bytes(bytes)))
+        self.read.truncate(filled);
+        Ok(filled >= bytes)
     }
 }
 
