@@ -21,7 +21,7 @@ EXCEPTIONS = {
     each["crate"]: frozenset(each["allow"])
     for each in tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["exceptions"]
 }
-PLUGINS = frozenset({"vtax-trace", "vtax-nested"})
+PLUGINS = frozenset({"vtax-trace", "vtax-nested", "vtax-slow"})
 """The plugins of QEMU, which have QEMU's licence."""
 ALSO_IN_PYTHON = frozenset({"0BSD", "CNRI-Python", "MIT-0", "PSF-2.0"})
 OLDER_NAMES = {

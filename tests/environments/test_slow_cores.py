@@ -23,8 +23,8 @@ from vtax.environments.unpacked_qemu import QemuProgram
 
 ROUNDS = 13
 THIRD = 2
-"""The median of 13 lies between the third lowest and the third highest with 97.8 % confidence (order
-statistics of the binomial distribution)."""
+"""The median of 13 lies between the third lowest and the third highest with 97.8 % confidence
+(order statistics of the binomial distribution)."""
 
 
 def test_the_plugin_and_its_folder_are_in_the_box(
