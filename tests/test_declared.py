@@ -59,6 +59,7 @@ ALLOWED = {
     "paging/trace/verb.py": "`qemu` is a field of its JSON: which QEMU",
     "paging/sweep/verb.py": "`native` is a paging mode of the model",
     "paging/sweep/page.py": "`native` is a paging mode of the model",
+    "studies/atlas/traced.py": "`native` is a paging mode of the model",
 }
 ORDINARY = {"container"}
 """Words that have other meanings too; as specs with options they are found."""

@@ -82,7 +82,7 @@ def test_the_configuration_of_a_domu() -> None:
         "cpu_weight = 512",
         "cap = 150",
         'on_crash = "destroy"',
-        'disk = [ "format=raw,vdev=xvda,access=rw,backendtype=qdisk,target=/dev/vda" ]',
+        'disk = [ "format=raw,vdev=xvda,access=rw,script=/bin/connect-disk,target=/dev/vda" ]',
     } <= set(lines)
     (extra,) = (line for line in lines if line.startswith("extra"))
     assert "vtax.modules=/modules/a.ko:/modules/b.ko" in extra

@@ -16,6 +16,7 @@ import atlas_data
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, vtax
 from tested_machines import checked
+from vtax.core.errors import VtaxError
 from vtax.core.page.tables import plain
 from vtax_studies.atlas import STUDY, claims, claims_tuning
 from vtax_studies.atlas.data import Data
@@ -31,6 +32,7 @@ from vtax_studies.atlas.setup import (
     UML,
     Place,
 )
+from vtax_studies.atlas.traced import data_tlb_misses
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.html import write_report
@@ -69,7 +71,7 @@ def test_verdicts_follow_the_data(data: Data) -> None:
         "dgemm-rises", "dgemm-stable", "threshold-size", "no-threshold", "resident-stops",
         "resident-grows", "swap", "no-swap", "major-faults", "minor-faults-same-large", "dtlb",
         "itlb", "others", "detection-same", "fpu-same", "edge-performance-same", "edge-flat",
-        "routines-same", "sse2",
+        "routines-same", "sse2", "dtlb-model",
     ):  # fmt: skip
         assert found[name] is Verdict.HOLDS, name
     # Made so: the guest's edge lies one size earlier in every round.
@@ -146,7 +148,7 @@ def test_one_run_of_each_cannot_tell_edges_apart() -> None:
 def test_nothing_is_said_of_what_was_not_run(data: Data) -> None:
     found = made(
         STUDY,
-        replace(data, found={}, differences=(), tuned={}, equivalence=()),
+        replace(data, found={}, differences=(), tuned={}, equivalence=(), modelled={}),
         StudyOptions(),
         atlas_data.MACHINE,
     )
@@ -185,6 +187,21 @@ def test_the_page(
         if width > 1000:
             assert page.evaluate(OVERLAPS) == []
         page.screenshot(path=screenshots / f"atlas-{width}.png", full_page=True)
+
+
+def test_misses_that_grow_as_the_flops_are_not_quadratic(data: Data) -> None:
+    cubic = replace(data, modelled={size: size**3 for size in (100, 200, 400, 800)})
+    assert verdicts(cubic)["dtlb-model"] is Verdict.FAILS
+
+
+@pytest.mark.slow
+def test_misses_are_modelled_from_traces() -> None:
+    """By hand: three matrices of 200² doubles are 235 pages, each of which the driver touches."""
+    try:
+        found = data_tlb_misses((100, 200), lambda *_: None)
+    except VtaxError as error:
+        pytest.skip(f"no traced guest here: {error}")
+    assert 235 < found[200] < 10_000_000 and found[100] < found[200]
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def study(
     ] = False,
     traced: Annotated[
         bool,
-        typer.Option("--traced", help="Judge its claims on traced programs too (dav2m)."),
+        typer.Option("--traced", help="Judge its claims on traced programs too (atlas, dav2m)."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
     quiet: options.Quiet = False,

@@ -21,8 +21,8 @@ CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
 
 
-_DISK = f"format=raw,vdev=xvda,access=rw,backendtype=qdisk,target={swap.VIRTIO_DEVICE}"
-"""Its back end is the QEMU that exports files to the guest (xl-disk-configuration(5))."""
+_DISK = f"format=raw,vdev=xvda,access=rw,script={parts.DISK_SCRIPT},target={swap.VIRTIO_DEVICE}"
+"""Its back end is dom0's kernel, by a script that the toolstack runs (xl-disk-configuration(5))."""
 
 
 @dataclass(frozen=True, slots=True)

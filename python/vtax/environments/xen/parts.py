@@ -30,6 +30,7 @@ PROGRAMS = (
     f"usr/lib/xen-{VERSION}/bin/xentrace",
     f"usr/lib/xen-{VERSION}/bin/xen-init-dom0",
     "usr/bin/xenstore-read",
+    "usr/bin/xenstore-write",
     "usr/libexec/xen-qemu-system-i386",
 )
 """QEMU is the back end of the guest's 9p exports (docs/misc/9pfs.pandoc of Xen)."""
@@ -39,7 +40,7 @@ LIBRARIES = PurePosixPath("/lib/xen")
 """Where the first domain has the toolstack's libraries."""
 DOM0_MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio",
-    "xen_evtchn", "xen_gntdev", "xen_privcmd", "xenfs",
+    "xen_blkback", "xen_evtchn", "xen_gntdev", "xen_privcmd", "xenfs",
 )  # fmt: skip
 GUEST_MODULES = ("9p", "9pnet_xen", "overlay", "xen_blkfront")
 VARIABLES = f"export PATH=/usr/lib/xen-{VERSION}/bin:/usr/bin:/bin LD_LIBRARY_PATH={LIBRARIES}"
@@ -50,6 +51,14 @@ RECORDER_SCRIPT = f"""\
 {VARIABLES}
 shift
 exec {HOST_PROGRAM} record-xen "$@"
+"""
+DISK_SCRIPT = PurePosixPath("/bin/connect-disk")
+_DISK_SCRIPT_TEXT = """\
+#!/bin/busybox sh
+[ "$1" = add ] || exit 0
+device=$(xenstore-read "$XENBUS_PATH/params")
+xenstore-write "$XENBUS_PATH/physical-device" "$(busybox stat -c %t:%T "$device")"
+xenstore-write "$XENBUS_PATH/hotplug-status" connected
 """
 KERNEL = PurePosixPath("/guest/kernel")
 INITRAMFS = PurePosixPath("/guest/initramfs")
@@ -128,6 +137,7 @@ def first_domain(kernel: GuestKernel, guest: Domain) -> Domain:
     files |= {"bin/busybox": contents.busybox().read_bytes()}
     files |= {name: (own / name).read_bytes() for name in PROGRAMS}
     files |= _libraries(own) | {KEYMAP: b""} | _recorder()
+    files[str(DISK_SCRIPT.relative_to("/"))] = _DISK_SCRIPT_TEXT.encode()
     files[str(KERNEL.relative_to("/"))] = kernel.kernel.read_bytes()
     files[str(INITRAMFS.relative_to("/"))] = guest.initramfs
     return Domain(newc(files, contents.folders(files)), _paths(modules))

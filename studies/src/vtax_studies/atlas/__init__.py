@@ -17,5 +17,6 @@ STUDY = Study(
     module="vtax_studies.atlas.parts",
     figures=FIGURES,
     selects=True,
+    traces=True,
     quick="one run of a few sizes, searches of 2 s. It shows that it works, and no more",
 )

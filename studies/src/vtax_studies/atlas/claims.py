@@ -261,6 +261,19 @@ def dtlb(data: Data) -> Judgement:
     return Judgement(f"exponents {', '.join(shown)}", all_hold(verdicts), reason)
 
 
+def modelled_dtlb(data: Data) -> Judgement:
+    """The exponent of the size in the modelled misses, over the larger half of the sizes."""
+    found = some(data.modelled, "nothing was traced; --traced does it")
+    sizes = sorted(found)
+    first, last = sizes[len(sizes) // 2], sizes[-1]
+    if first == last or not found[first]:
+        raise Missing("one size was traced, or none that misses")
+    exponent = math.log(found[last] / found[first]) / math.log(last / first)
+    low, high = QUADRATIC
+    reason = f"From {first} to {last} rows it has to be a power from {low} to {high}."
+    return Judgement(f"exponent {exponent:.1f} (model)", low <= exponent <= high, reason)
+
+
 def itlb(data: Data) -> Judgement:
     """iTLB misses against dTLB misses, on the plateau."""
     data_misses = _counting(data, "dtlb_misses")
@@ -349,6 +362,10 @@ RULES: tuple[Rule[Data], ...] = (
     Rule(
         "dtlb", "5.4, fig. 14", "DTLB misses grow with the matrices, alike in all kernels",
         "3x²", dtlb,
+    ),
+    Rule(
+        "dtlb-model", "5.4, fig. 14", "The same by the model, on a data TLB like the paper's",
+        "3x²", modelled_dtlb,
     ),
     Rule(
         "itlb", "5.4, fig. 15", "ITLB misses are few where the driver does not swap", "minimal",

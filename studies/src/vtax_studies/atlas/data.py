@@ -28,6 +28,8 @@ class Data(StudyData):
     tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
     equivalence: Sequence[TuneEquivalence] = ()
     """Equivalence of the same places."""
+    modelled: Mapping[int, float] = field(default_factory=dict)
+    """Data TLB misses of the driver on the paper's processor by size, by the model."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """A row for each size of each place."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from vtax.core.page.format import significant
+from vtax.core.page.page import HeatMap
 from vtax.core.page.plotting import Figure
-from vtax.memory.analysis import PARTS
+from vtax.memory.analysis import NO_TLB, PARTS
 from vtax.memory.record import MemoryEnvironment, MemoryPoint
 from vtax_studies.atlas import figures_tuning
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS
-from vtax_studies.atlas.setup import LARGE_MB, SMALL_MB, STATED, Place
+from vtax_studies.atlas.setup import LARGE_MB, MODEL, SMALL_MB, STATED, Place
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.plots import Series, bars, curve, lines, value_text
-from vtax_studies.rule import some
+from vtax_studies.rule import Missing, some
 
 MIB = 1 << 20
 Maker = Callable[[Data], StudyFigure]
@@ -67,6 +69,21 @@ def kernels(data: Data) -> StudyFigure:
     return StudyFigure("9", "Memory of each kernel", caption, STATED["9"], [panel])
 
 
+def data_tlb(data: Data) -> StudyFigure:
+    """Misses by the PMU, and by the model."""
+    panels: list[Figure | HeatMap] = []
+    title, caption = "Data TLB misses of the driver", "Misses of its loads, by the PMU."
+    with contextlib.suppress(Missing):
+        panels += _curves("14", title, caption, "Misses", "dtlb_misses")(data).panels
+    if data.modelled:
+        trace = curve(LOOKS[MODEL], list(data.modelled), list(data.modelled.values()))
+        plot = lines([trace], "Rows of each matrix", "Misses", HEIGHT, legend_rows=1)
+        text = f"{title} by the model, of {min(data.modelled)} to {max(data.modelled)} rows."
+        what = "Modelled on 64 entries, from traces of the driver and the kernel below it."
+        panels.append(Figure("Model", what, text, plot))
+    return StudyFigure("14", title, caption, STATED["14"], some(panels, NO_TLB), columns=2)
+
+
 FIGURES: dict[str, Maker] = {
     **figures_tuning.FIGURES,
     "8": _curves(
@@ -83,10 +100,7 @@ FIGURES: dict[str, Maker] = {
     ),
     "12": _curves("12", "Major faults of the driver", "By wait4.", "Faults", "major_faults"),
     "13": _curves("13", "Minor faults of the driver", "By wait4.", "Faults", "minor_faults"),
-    "14": _curves(
-        "14", "Data TLB misses of the driver", "Misses of its loads, by the PMU.", "Misses",
-        "dtlb_misses",
-    ),
+    "14": data_tlb,
     "15": _curves(
         "15", "Instruction TLB misses of the driver", "By the PMU.", "Misses", "itlb_misses"
     ),
@@ -144,6 +158,17 @@ def _row(place: Place, point: MemoryPoint) -> tuple[str, ...]:
     return (place.name, str(point.size), str(point.n), level, span, *sizes, *faults)
 
 
+def modelled_table(data: Data) -> StudyTable:
+    """Figure 14 by the model in numbers."""
+    rows = [(str(size), f"{misses:,.0f}", significant(misses / size**2, 3))
+            for size, misses in data.modelled.items()]  # fmt: skip
+    return StudyTable(
+        "modelled", "Figure 14 by the model",
+        "Data TLB misses of the driver and the kernel below it, on 64 entries.",
+        ("Rows", "Misses", "Over the rows squared"), some(rows),
+    )  # fmt: skip
+
+
 def kernel_table(data: Data) -> StudyTable:
     """Figure 9 in numbers."""
     rows = [
@@ -168,4 +193,4 @@ def _mib(found: MemoryEnvironment, part: str) -> float | None:
     return None if size is None else size / MIB
 
 
-TABLES = (*figures_tuning.TABLES, edges_table, points_table, kernel_table)
+TABLES = (*figures_tuning.TABLES, edges_table, points_table, kernel_table, modelled_table)

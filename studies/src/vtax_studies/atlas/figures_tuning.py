@@ -16,6 +16,7 @@ from vtax_studies.atlas.setup import (
     DOMU,
     GENERATED,
     LARGE_MB,
+    MODEL,
     NATIVE,
     SMALL_MB,
     STATED,
@@ -33,6 +34,7 @@ LOOKS = {
     UML: Look(UML, "var(--env-1)", "/", "dash"),
     BARE: Look(BARE, "var(--env-2)", ".", "dot"),
     DOM0: Look(DOM0, "var(--env-3)", "x", "dashdot"),
+    MODEL: Look(MODEL, "var(--env-1)"),
     DOMU: Look(DOMU, "var(--env-4)", "\\", "longdash"),
 }
 

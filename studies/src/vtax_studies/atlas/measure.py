@@ -17,6 +17,7 @@ from vtax.tune.tuner import GENERATED, PEERS, Tuner
 from vtax_studies.atlas.data import Data, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
 from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, PLACES, QUICK, AtlasPlan, Place
+from vtax_studies.atlas.traced import data_tlb_misses
 from vtax_studies.measuring import (
     Counting,
     carried_out,
@@ -59,13 +60,17 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
                     tuned.append(campaigns.tuning(own, emulated=emulated))
             except VtaxError as error:
                 left_out |= dict.fromkeys(own, str(error))
-    if not memory and not tuned:
+    modelled: Mapping[int, float] = {}
+    if options.traced and options.figure in (None, "14"):
+        modelled = data_tlb_misses(plan.traced_sizes, progress)
+    if not memory and not tuned and not modelled:
         raise nothing_measured(left_out)
     return Data(
         {place(each.spec): each for record in memory for each in record.environments},
         [each for record in memory for each in record.differences],
         {place(each.spec): each for record in tuned for each in record.environments},
         [each for record in tuned for each in record.equivalence],
+        modelled,
         left_out={each.name: reason for each, reason in left_out.items()},
     )
 

@@ -17,6 +17,7 @@ KERNELS = {
 }
 """The beginning of each specification. The last three are the paper's kernels, on an emulated
 machine: its counts, sizes and choices are what carries over, not its times."""
+MODEL = "model"
 GUEST_OF = {UML: NATIVE, DOMU: BARE}
 """Unprivileged guests' kernels, and the native one on the same machine."""
 SMALL_MB, LARGE_MB = 256, 756
@@ -79,6 +80,8 @@ class AtlasPlan:
     product of 3000 rows takes it four minutes. The matrices lie in memory whole."""
     tuning: Tuning
     emulated_tuning: Tuning
+    traced_sizes: Sequence[int]
+    """Sizes whose references are traced for the model; a product of 1000 rows has 500 million."""
     tuned_megabytes: Sequence[int] = (SMALL_MB, LARGE_MB)
     emulated_megabytes: Sequence[int] = (SMALL_MB, LARGE_MB)
     """Boots take a minute for three kernels."""
@@ -92,10 +95,12 @@ FULL = AtlasPlan(
     32,
     Tuning(60.0, 5, 1000, 2500, 20),
     Tuning(60.0, 3, 200, 400, 20),
+    (100, 200, 300, 400, 500, 700, 1000),
 )
 QUICK = AtlasPlan(
     (400, 1000, 2500, 3600), 1, (100, 400), 1, 32,
-    Tuning(2.0, 1, 200, 300, 2), Tuning(2.0, 1, 60, 100, 1), (SMALL_MB,), (SMALL_MB,),
+    Tuning(2.0, 1, 200, 300, 2), Tuning(2.0, 1, 60, 100, 1), (100, 200),
+    (SMALL_MB,), (SMALL_MB,),
 )  # fmt: skip
 
 DETECTED = {
