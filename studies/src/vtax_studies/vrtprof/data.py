@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -104,6 +104,16 @@ class Data(StudyData):
 
     def why_absent(self, name: str) -> str:
         return self.absent.get(name, "not recorded")
+
+
+FIRST_RESERVED = 0x7FF0
+"""The first number that is no domain's (DOMID_FIRST_RESERVED, Xen's public/xen.h)."""
+
+
+def of_domus(recording: Recording) -> Recording:
+    """Only the rows of domUs: dom0 and the idle domain are never left by a VM exit."""
+    own = pl.col("vm").is_between(1, FIRST_RESERVED - 1)
+    return replace(recording, frame=recording.frame.filter(own))
 
 
 MOST_EVENTS = 24

@@ -22,7 +22,7 @@ from vtax.core.runner.runner import Done, Step, Variant
 from vtax_studies.measuring import Counting
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.vrtprof import emulated
-from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.data import Data, of_domus
 from vtax_studies.vrtprof.runs import (
     BARE,
     Found,
@@ -136,6 +136,8 @@ def _record_all(
 
     def keep(done: Done) -> None:
         recording = load(done.step.out, target.name)
+        if target.name in DOMUS.values():
+            recording = of_domus(recording)
         own.setdefault(order[done.step.repetition].name, []).append(recording)
 
     try:
