@@ -199,13 +199,16 @@ def test_a_guest_that_hangs_is_given_up(
 
 
 @pytest.mark.parametrize(
-    "environment", [UserModeLinux(memory_bytes=8 << 20), Qemu("tcg", memory_bytes=48 << 20)]
+    "environment",
+    [
+        UserModeLinux(memory_bytes=8 << 20),
+        Qemu("tcg", memory_bytes=48 << 20, boot_timeout_s=20.0),
+    ],
 )
 def test_too_little_memory_to_boot_shows_the_console(
-    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, environment: Environment
 ) -> None:
     checked(environment.name)
-    monkeypatch.setattr("vtax.environments.qemu.BOOT_TIMEOUT_S", {"tcg": 20.0})
     with pytest.raises(MachineLostError) as caught:
         Machine(environment, tmp_path, [0])
     assert "its console ends:" in str(caught.value)

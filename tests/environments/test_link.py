@@ -94,6 +94,16 @@ def test_without_a_namespace_a_guest_is_boxed_without_network(spec: str, tmp_pat
     assert "--unshare-net" in environment.launch(Allocation(tmp_path, [0], 9)).argv
 
 
+def test_the_kernel_serves_a_vhost_link(tmp_path: Path) -> None:
+    environment = build("qemu:accel=tcg,mem=512M,net=vhost")
+    assert isinstance(environment, ProcessEnvironment) and Link in environment.offered()
+    line = environment.launch(Allocation(tmp_path, [0], 9, HOLDER)).argv
+    assert "tap,ifname=tap0,script=no,downscript=no,vhost=on,id=link" in line
+    assert {"/dev/net/tun", "/dev/vhost-net"} <= set(line)
+    fault = link._fault(host(tmp_path), ("vhost",))
+    assert fault == ("/dev/vhost-net is missing", "modprobe vhost_net")
+
+
 def test_bursts_stay_small_beside_the_rate() -> None:
     for rate in (link.SLOWEST_BITS, 10**8, 10**9, link.FASTEST_BITS):
         shape = link._shape(rate)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vtax.workloads.base import Outcome
 
 PagingMode = Literal["nested", "shadow"]
-LinkKind = Literal["vde", "tap", "slirp", "veth"]
+LinkKind = Literal["vde", "tap", "vhost", "slirp", "veth"]
 """What joins a machine to its link: a switch process, a tap, a network stack in QEMU, a veth."""
 
 

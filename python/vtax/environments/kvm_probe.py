@@ -23,7 +23,7 @@ def probe(environment: ProcessEnvironment, cpus: Sequence[int], key: str) -> str
     """Why KVM cannot be used; None when a machine of `environment`, which uses KVM, booted.
 
     `key` stands for what the answer depends on besides QEMU and this boot of the host. The boot may
-    take up to the time-out of a KVM launch (30 s) the first time.
+    take up to the time-out of that machine the first time.
     """
     folder = cache.folder("probes")
     marker = folder / f"kvm-{_digest(key)}"

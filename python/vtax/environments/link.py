@@ -60,6 +60,7 @@ GUEST = "10.213.1.2"
 GUESTS = "10.213.1.0/24"
 TAP = "tap0"
 TUN_DEVICE = Path("/dev/net/tun")
+VHOST_DEVICE = Path("/dev/vhost-net")
 SWITCH = "vde_switch"
 SWITCH_SOCKET = Path("/run/vtax/switch")
 """Socket in the box that the switch shares with its guest; it ends with the box."""
@@ -88,7 +89,7 @@ class Wanted:
 
     @property
     def has_tap(self) -> bool:
-        return self.kind in ("vde", "tap")
+        return self.kind in ("vde", "tap", "vhost")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,9 @@ def with_switch(argv: Sequence[str]) -> list[str]:
 
 def devices(link: Wanted | None) -> tuple[Path, ...]:
     """Devices that the box of the machine's process has to let in for the link."""
-    return (TUN_DEVICE,) if link and link.has_tap else ()
+    if link is None or not link.has_tap:
+        return ()
+    return (TUN_DEVICE, VHOST_DEVICE) if link.kind == "vhost" else (TUN_DEVICE,)
 
 
 def offered(machine: Machine, *pids: int) -> tuple[Link, ...]:
@@ -350,8 +353,10 @@ def _fault(host: Host, kinds: Sequence[LinkKind]) -> tuple[str, str | None] | No
     filtered = host.run([unshare, "--net", str(host.which("tc")), *_FIRST_USE])
     if filtered.code != 0:
         return f"no token bucket filter (sch_tbf): {filtered.last_error}", "modprobe sch_tbf"
-    if {"vde", "tap"} & set(kinds) and not host.exists(str(TUN_DEVICE)):
+    if {"vde", "tap", "vhost"} & set(kinds) and not host.exists(str(TUN_DEVICE)):
         return f"{TUN_DEVICE} is missing", "modprobe tun"
+    if "vhost" in kinds and not host.exists(str(VHOST_DEVICE)):
+        return f"{VHOST_DEVICE} is missing", "modprobe vhost_net"
     if "vde" in kinds and host.which(SWITCH) is None:
         return f"{SWITCH} is not installed", host.install("vde2", "vde2")
     return None

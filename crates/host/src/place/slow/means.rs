@@ -16,7 +16,7 @@ use crate::place::cpus::{self, written};
 use crate::place::domain::thread_folder;
 use crate::place::journal::{self, Affinity, Before, Setting};
 use crate::place::slow::hog::Hog;
-use crate::place::slow::probe::{Obtained, compare};
+use crate::place::slow::probe::{Obtained, Slowness, compare};
 use crate::place::slow::{Request, Target};
 
 /// Full speed, in percent.
@@ -116,11 +116,18 @@ impl Means {
         if let Some(group) = probe {
             group.make(&[-20])?;
         }
+        let (even, uneven) = (Slowness::Even, Slowness::Uneven);
         let measured = match &mut self.way {
-            Way::Nothing => compare(probe, None, || Ok(()), || Ok(())),
+            Way::Nothing => compare(probe, None, even, || Ok(()), || Ok(())),
             Way::Quota(_) => {
                 let limit = |share| probe.map_or(Ok(()), |group| group.limit(share));
-                compare(probe, self.cpu, || limit(None), || limit(Some(share)))
+                compare(
+                    probe,
+                    self.cpu,
+                    uneven,
+                    || limit(None),
+                    || limit(Some(share)),
+                )
             }
             Way::Hog { cpu, hog } => {
                 let started = Hog::start(*cpu).map_err(|errno| errno.desc().to_owned())?;
@@ -129,18 +136,18 @@ impl Means {
                     hog.leave(share);
                     Ok(())
                 };
-                compare(probe, Some(*cpu), || leave(1.0), || leave(share))
+                compare(probe, Some(*cpu), uneven, || leave(1.0), || leave(share))
             }
             Way::Setting { cpu, full, slow } => {
                 let set = |text: &str| journal::set(tree, &full.path, text);
-                compare(probe, Some(*cpu), || set(&full.text), || set(slow))
+                compare(probe, Some(*cpu), even, || set(&full.text), || set(slow))
             }
             Way::CoreType { fast, slow } => {
                 let on = |cpu: usize| {
                     let moved = set_affinity(0, &[cpu]);
                     moved.map_err(|errno| format!("CPU {cpu}: {}", errno.desc()))
                 };
-                compare(probe, None, || on(*fast), || on(*slow))
+                compare(probe, None, even, || on(*fast), || on(*slow))
             }
         };
         if let Some(group) = probe {

@@ -15,6 +15,9 @@ const FULL: Duration = Duration::from_millis(40);
 /// The wait after a change, which may take a millisecond to count; and the slowing means may have
 /// saved up some time.
 const SETTLE: Duration = Duration::from_millis(10);
+/// Shorter than what the scheduler gives to a thread at a time.
+const PIECE: Duration = Duration::from_millis(2);
+const PIECES: usize = 20;
 const ROUNDS: u64 = 1000;
 
 /// A speed in percent of full speed.
@@ -29,6 +32,16 @@ pub struct Obtained {
     pub high: f64,
 }
 
+/// How a way of slowing slows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slowness {
+    /// All the time alike: of several short pieces the fastest counts, in which no other program
+    /// took the CPU.
+    Even,
+    /// By standing still from time to time: the average over many periods counts.
+    Uneven,
+}
+
 /// The ratio of the speed after `slow` to the speed after `full`. The measuring thread itself calls
 /// each in turn, on one CPU if one is named. A control group (with the kernel's autogroups a nice
 /// value means nothing to other sessions) and its nice value give this thread priority over all
@@ -38,6 +51,7 @@ pub struct Obtained {
 pub fn compare(
     group: Option<&QuotaGroup>,
     cpu: Option<usize>,
+    slowness: Slowness,
     full: impl Fn() -> Result<(), String> + Send,
     slow: impl Fn() -> Result<(), String> + Send,
 ) -> Result<Obtained, String> {
@@ -54,10 +68,10 @@ pub fn compare(
         for _ in 0..PAIRS {
             full()?;
             sleep(SETTLE);
-            let fast = rate(FULL);
+            let fast = rate(FULL, slowness);
             slow()?;
             sleep(SETTLE);
-            ratios.push(rate(SLOW) / fast * 100.0);
+            ratios.push(rate(SLOW, slowness) / fast * 100.0);
         }
         full()?;
         Ok(interval(ratios))
@@ -76,8 +90,16 @@ fn interval(mut ratios: Vec<f64>) -> Obtained {
     }
 }
 
-/// Rounds per second of real time, of a loop that uses no memory.
-fn rate(time: Duration) -> f64 {
+/// Rounds per second of real time, of a loop that uses no memory; over `time` where the slowness is
+/// uneven.
+fn rate(time: Duration, slowness: Slowness) -> f64 {
+    match slowness {
+        Slowness::Even => (0..PIECES).map(|_| piece(PIECE)).fold(0.0, f64::max),
+        Slowness::Uneven => piece(time),
+    }
+}
+
+fn piece(time: Duration) -> f64 {
     let begin = Instant::now();
     let mut rounds = 0.0;
     let mut state = 1_u64;
@@ -108,6 +130,9 @@ mod tests {
     #[test]
     fn a_refusal_is_passed_on() {
         let refused = || Err("no".to_owned());
-        assert_eq!(compare(None, None, || Ok(()), refused), Err("no".into()));
+        assert_eq!(
+            compare(None, None, Slowness::Uneven, || Ok(()), refused),
+            Err("no".into())
+        );
     }
 }
