@@ -82,14 +82,17 @@ def agree(recorded: Recorded) -> None:
         for number, count in domain.calls.items():
             calls[number] = calls.get(number, 0) + count
     abouts = {column["name"]: column["about"] for column in recorded.columns()}
+    by_exit = ours.get("xen.vmmcall", 0)
     for number, count in calls.items():
         (name,) = (name for name, about in abouts.items() if f"number {number}," in about)
-        # xenalyze counts those of PVH domains with the exits.
-        theirs[name] = count
+        if not by_exit:
+            theirs[name] = count
+    # xenalyze counts those of PVH domains with the exits, not with the others by number.
+    all_calls = sum(count for name, count in ours.items() if name.startswith("xen.hypercall."))
+    theirs["every"], ours["every"] = sum(calls.values()), all_calls - by_exit
     assert len(calls) > 5
     for name, count in theirs.items():
-        if name != "xen.hypercall.xen_version" or not ours.get("xen.vmmcall"):
-            assert abs(ours.get(name, 0) - count) <= lost + len(CPUS), name
+        assert abs(ours.get(name, 0) - count) <= lost + len(CPUS), name
 
 
 @pytest.mark.parametrize("mode", ["pv", "pvh"])
@@ -173,11 +176,11 @@ def test_a_pvh_guest_is_counted_as_xenalyze_does(tmp_path: Path) -> None:
         dom0 = Dom0(machine)
         dom0.begin("--every", "10ms", "--buffer", "8M")
         dom0.shell("xl unpause guest")
-        line = MachineCommand(["ls", "/proc"], GUEST_ENVIRONMENT, "look", 60)
+        line = MachineCommand(["true"], GUEST_ENVIRONMENT, "look", 60)
         assert machine.execute(line).outcome.exit_code == 0
         recorded = dom0.end(tmp_path / "out")
     sums = recorded.sums(DOMU_CPU)
-    assert sums["xen.vmexit"] > 1000 and sums["xen.vmmcall"] > 10
+    assert sums["xen.vmexit"] > 100 and sums["xen.vmmcall"] > 10
     agree(recorded)
 
 
