@@ -62,7 +62,7 @@ soak: setup-test ## repeated trials in full, hours; says what each proved
 	cargo test --quiet --locked --workspace -- --ignored
 	@python3 packaging/fresh.py
 
-bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels
+bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; Xen's events
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/audit.py
 	.venv/bin/python bench/short_commands.py
@@ -74,6 +74,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/paging_control.py
 	.venv/bin/python bench/paging_loop.py
 	.venv/bin/python bench/tune.py
+	.venv/bin/python bench/xen.py
 
 docs: setup ## rewrite the tables in docs/ from the code
 	.venv/bin/python packaging/docs_tables.py

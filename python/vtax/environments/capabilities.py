@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
     from vtax.environments.kvm_counters import Counters
     from vtax.environments.machine_command import MachineCommand
@@ -55,6 +56,8 @@ class Shell(Protocol):
     def pull(self, path: str, limit_bytes: int = 16 << 20) -> bytes: ...
 
     def tail(self, path: str, size: int = 64 << 10) -> bytes: ...
+
+    def clock_skew(self) -> Skew: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from vtax.core.clocks import Skew
+
 GUEST = "guest"
 
 
@@ -31,6 +33,12 @@ class RecordOptions:
     def with_page(self, page: Path) -> Self:
         """These options, with the page where the recorder sees it."""
         return type(self)({**self.given, GUEST: str(page)})
+
+    def with_clock(self, guest: Skew, host: Skew) -> Self:
+        """These options, with how far a guest's clock is from its host's, by how far both are from
+        this machine's."""
+        offset, within = guest.offset_ns - host.offset_ns, guest.within_ns + host.within_ns
+        return type(self)({**self.given, "guest-clock": f"{offset},{within}"})
 
     def arguments(self) -> list[str]:
         """Options of `vtax-host record`."""

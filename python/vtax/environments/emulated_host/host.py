@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vtax.core import foreign_json
+from vtax.core.clocks import Skew
 from vtax.core.errors import VtaxError
 from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
 from vtax.environments.capabilities import Completed
@@ -101,6 +102,10 @@ class EmulatedHost:
             said = tail(done.stderr, 1) or "switch: it failed without a message"
             raise VtaxError(said.removeprefix("vtax: "))
         return foreign_json.parse_object(done.stdout.encode())
+
+    def clock_skew(self) -> Skew:
+        """How far the emulated host's clock is from this machine's."""
+        return self._agent.clock_skew()
 
     def set_clock(self) -> None:
         """Set the wall clock, which in a restored machine stands where it was saved."""

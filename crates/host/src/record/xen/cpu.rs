@@ -1,7 +1,7 @@
 //! One CPU of a trace: what is counted in its row, and what runs.
 
 use super::columns::{COLUMNS, GUEST_TIME, LOST_RECORDS, RUN_TIME};
-use super::events;
+use super::events::{Effect, Kind};
 use super::trace::Record;
 
 /// `DOMID_IDLE` of Xen's public/xen.h: the CPU is idle.
@@ -101,27 +101,32 @@ impl Cpu {
         ended
     }
 
-    /// Count a record, whose time is `now`.
-    pub(super) fn count(&mut self, record: &Record) {
-        if let Some(at) = events::column(record.event) {
+    /// Count a record of this kind, whose time is `now`.
+    pub(super) fn count(&mut self, record: &Record, kind: Kind) {
+        if let Some(at) = kind.column {
             self.add(at, 1);
         }
-        match events::plain(record.event) {
-            events::VMENTRY => {
+        match kind.effect {
+            Effect::Nothing => {}
+            Effect::Entry => {
                 self.leave_guest();
                 self.in_guest = Open::begin(self.now);
             }
-            events::VMEXIT | events::SVM_EXIT => self.leave_guest(),
-            _ => {}
-        }
-        if events::gives_up(record.event) {
-            self.stop_running();
-        }
-        if let Some(lost) = record.lost() {
-            self.add(LOST_RECORDS, u64::from(lost.records));
-            self.runs_now((lost.domain, lost.vcpu));
-        } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
-            self.runs_now(runs);
+            Effect::Exit => self.leave_guest(),
+            Effect::Loss => {
+                if let Some(lost) = record.lost() {
+                    self.add(LOST_RECORDS, u64::from(lost.records));
+                    self.runs_now((lost.domain, lost.vcpu));
+                }
+            }
+            Effect::Run { gives_up, .. } => {
+                if gives_up {
+                    self.stop_running();
+                }
+                if let Some(runs) = kind.runs_now(record.extra()) {
+                    self.runs_now(runs);
+                }
+            }
         }
     }
 

@@ -1,8 +1,6 @@
 //! Which events of Xen are columns (Xen's public/trace.h).
 
-use std::sync::LazyLock;
-
-use super::trace::{LOST_RECORDS, Record};
+use super::trace::LOST_RECORDS;
 
 /// An event, or several that mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +29,9 @@ const fn event(name: &'static str, about: &'static str, codes: &'static [u32]) -
 /// The guest was entered (`TRC_HVM_VMENTRY`).
 pub(super) const VMENTRY: u32 = 0x0008_1001;
 /// The guest was left: on Intel, and before Xen 4.19 on AMD too (`TRC_HVM_VMX_EXIT`).
-pub(super) const VMEXIT: u32 = 0x0008_1002;
+const VMEXIT: u32 = 0x0008_1002;
 /// The guest was left, on AMD since Xen 4.19 (`TRC_HVM_SVM_EXIT`).
-pub(super) const SVM_EXIT: u32 = 0x0008_1003;
+const SVM_EXIT: u32 = 0x0008_1003;
 /// A hypercall of an HVM or PVH guest (`TRC_HVM_VMMCALL`).
 const VMMCALL: u32 = 0x0008_2012;
 /// A hypercall of a PV guest, as old Xens write it (`TRC_PV_HYPERCALL`).
@@ -227,6 +225,13 @@ impl Found {
         }
     }
 
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::Hypercall(number) | Self::Exit(number) | Self::Code(number) => number,
+            Self::Rest => 0,
+        }
+    }
+
     /// What the column counts.
     pub(super) fn about(self) -> String {
         match self {
@@ -240,23 +245,102 @@ impl Found {
     }
 }
 
-/// The column of a record besides those of [`EVENTS`].
-pub(super) fn found(record: &Record) -> Option<Found> {
-    let extra = record.extra();
-    let first = extra.first().copied();
-    match plain(record.event) {
-        VMEXIT | SVM_EXIT => first.map(Found::Exit),
-        HYPERCALL | MULTICALL_ENTRY => first.map(|word| Found::Hypercall(word & 0xf_ffff)),
-        // The address of the instruction comes before it.
-        HYPERCALL_OLD => extra.last().copied().map(Found::Hypercall),
-        VMMCALL => first.map(Found::Hypercall),
-        LOST_RECORDS => None,
-        event => column(event).is_none().then_some(Found::Code(event)),
+/// What an event means; the same for all its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// Its column of [`EVENTS`].
+    pub(super) column: Option<usize>,
+    pub(super) effect: Effect,
+    detail: Detail,
+}
+
+/// What an event says about what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    /// The guest was entered.
+    Entry,
+    /// The guest was left.
+    Exit,
+    /// Records were lost.
+    Loss,
+    /// The virtual CPU that had the CPU gives it up, or one begins to run or goes on, or both.
+    Run {
+        gives_up: bool,
+        begins: bool,
+    },
+}
+
+/// Which column a record has besides that of its event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Nothing,
+    Exit,
+    Hypercall,
+    HypercallOld,
+    Vmmcall,
+    Code(u32),
+}
+
+impl Kind {
+    pub(super) fn of(event: u32) -> Self {
+        let number = plain(event);
+        let column = column(number);
+        let detail = match number {
+            VMEXIT | SVM_EXIT => Detail::Exit,
+            HYPERCALL | MULTICALL_ENTRY => Detail::Hypercall,
+            HYPERCALL_OLD => Detail::HypercallOld,
+            VMMCALL => Detail::Vmmcall,
+            LOST_RECORDS => Detail::Nothing,
+            _ if column.is_none() => Detail::Code(number),
+            _ => Detail::Nothing,
+        };
+        let effect = match number {
+            VMENTRY => Effect::Entry,
+            VMEXIT | SVM_EXIT => Effect::Exit,
+            LOST_RECORDS => Effect::Loss,
+            CONTINUE_RUNNING => Effect::Run {
+                gives_up: false,
+                begins: true,
+            },
+            RUNSTATE_CHANGE => Effect::Run {
+                gives_up: event >> 8 & 3 == RUNNING,
+                begins: event >> 4 & 3 == RUNNING,
+            },
+            _ => Effect::Nothing,
+        };
+        Self {
+            column,
+            effect,
+            detail,
+        }
+    }
+
+    /// The column of a record with these words, besides that of its event.
+    pub(super) fn found(self, extra: &[u32]) -> Option<Found> {
+        let first = extra.first().copied();
+        match self.detail {
+            Detail::Nothing => None,
+            Detail::Exit => first.map(Found::Exit),
+            Detail::Hypercall => first.map(|word| Found::Hypercall(word & 0xf_ffff)),
+            // The address of the instruction comes before it.
+            Detail::HypercallOld => extra.last().copied().map(Found::Hypercall),
+            Detail::Vmmcall => first.map(Found::Hypercall),
+            Detail::Code(event) => Some(Found::Code(event)),
+        }
+    }
+
+    /// The domain and virtual CPU that run from a record with these words on.
+    pub(super) fn runs_now(self, extra: &[u32]) -> Option<(u32, u32)> {
+        let begins = matches!(self.effect, Effect::Run { begins: true, .. });
+        // The lower half of the word has the virtual CPU, the upper half the domain.
+        let word = *extra.first().filter(|_| begins)?;
+        Some((word >> 16, word & 0xffff))
     }
 }
 
 /// The number without the flags that say how to read its words.
-pub(super) fn plain(event: u32) -> u32 {
+fn plain(event: u32) -> u32 {
     match event & 0x0fff_f000 {
         // TRC_64_FLAG and TRC_HVM_NESTEDFLAG.
         0x0008_1000 => event & !0x500,
@@ -272,36 +356,11 @@ pub(super) fn class(event: u32) -> u32 {
     event & 0x0fff_0000
 }
 
-/// The numbers of [`EVENTS`] in their order, with the columns.
-static COLUMNS: LazyLock<Vec<(u32, usize)>> = LazyLock::new(|| {
-    let events = EVENTS.iter().enumerate();
-    let codes = events.flat_map(|(at, event)| event.codes.iter().map(move |code| (*code, at)));
-    let mut codes: Vec<_> = codes.collect();
-    codes.sort_unstable();
-    codes
-});
-
-pub(super) fn column(event: u32) -> Option<usize> {
-    let event = plain(event);
-    let at = COLUMNS.binary_search_by_key(&event, |(code, _)| *code);
-    at.ok().and_then(|at| COLUMNS.get(at)).map(|(_, at)| *at)
-}
-
-/// The domain and virtual CPU that run from this record on.
-pub(super) fn runs_now(event: u32, extra: &[u32]) -> Option<(u32, u32)> {
-    let begins = match plain(event) {
-        CONTINUE_RUNNING => true,
-        RUNSTATE_CHANGE => event >> 4 & 3 == RUNNING,
-        _ => false,
-    };
-    // The lower half of the word has the virtual CPU, the upper half the domain.
-    let word = *extra.first().filter(|_| begins)?;
-    Some((word >> 16, word & 0xffff))
-}
-
-/// Does the virtual CPU that had this CPU give it up?
-pub(super) fn gives_up(event: u32) -> bool {
-    plain(event) == RUNSTATE_CHANGE && event >> 8 & 3 == RUNNING
+/// The column of a number without flags.
+fn column(number: u32) -> Option<usize> {
+    EVENTS
+        .iter()
+        .position(|known| known.codes.contains(&number))
 }
 
 #[cfg(test)]
@@ -310,7 +369,7 @@ mod tests {
 
     #[test]
     fn flags_do_not_hide_an_event() {
-        let name = |event| column(event).map(|at| EVENTS[at].name);
+        let name = |event| Kind::of(event).column.map(|at| EVENTS[at].name);
         assert_eq!(name(0x81002), Some("xen.vmexit"));
         assert_eq!(name(0x81102), Some("xen.vmexit"), "64 bits");
         assert_eq!(name(0x81502), Some("xen.vmexit"), "nested, 64 bits");
@@ -343,10 +402,13 @@ mod tests {
     #[test]
     fn the_domain_that_runs_is_told() {
         // From runnable (1) to running (0), and from there to blocked (2).
+        let runs_now = |event, extra| Kind::of(event).runs_now(extra);
         assert_eq!(runs_now(0x21101, &[0x0003_0001]), Some((3, 1)));
         assert_eq!(runs_now(0x21021, &[0x0003_0001]), None);
         assert_eq!(runs_now(0x21002, &[0x7fff_0000]), Some((0x7fff, 0)));
         assert_eq!(runs_now(0x21101, &[]), None);
+        let gives_up =
+            |event| matches!(Kind::of(event).effect, Effect::Run { gives_up, .. } if gives_up);
         assert_eq!(
             [0x21021, 0x21011, 0x21101, 0x21211, 0x21002].map(gives_up),
             [true, true, false, false, false]

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::columns::{COLUMNS, GUEST_TIME, RUN_TIME};
 use super::cpu::{Cpu, Ended, IDLE_DOMAIN};
-use super::events::{self, Found};
+use super::events::{Found, Kind};
 use super::trace::Record;
 use crate::record::difference::Interval;
 use crate::record::row::{Layer, Row};
 
+/// How many events, and columns of what is found, are at hand.
+const RECENT: usize = 256;
 /// The most columns for what is found: 2^28 events could be. The others have one together.
 const MOST_FOUND: usize = 160;
 /// A row, and the time stamp counter at its end.
@@ -23,6 +25,9 @@ pub(super) struct Timeline {
     begin_ns: u64,
     cpus: BTreeMap<u32, Cpu>,
     places: BTreeMap<Found, usize>,
+    /// What was looked for last, each at the place of its number's lowest bits.
+    kinds: Vec<(u32, Kind)>,
+    recent: Vec<Option<(Found, usize)>>,
     totals: Totals,
 }
 
@@ -53,16 +58,20 @@ impl Timeline {
             begin_ns,
             cpus: BTreeMap::new(),
             places: BTreeMap::new(),
+            kinds: vec![(0, Kind::of(0)); RECENT],
+            recent: vec![None; RECENT],
             totals: Totals::default(),
         }
     }
 
     /// Take a record; returns the row that ended before it.
     pub(super) fn take(&mut self, record: &Record) -> Option<TimedRow> {
+        let kind = self.kind(record.event);
         let lost = record.lost();
         self.totals.records += 1;
         self.totals.lost += lost.map_or(0, |lost| u64::from(lost.records));
-        let found = events::found(record).map(|found| self.place(found));
+        let found = kind.found(record.extra());
+        let found = found.map(|found| self.place(found));
         let ticks = self.ticks;
         let now = record.tsc.unwrap_or(self.begin);
         let cpu = self.cpus.entry(record.cpu).or_insert_with(|| {
@@ -77,7 +86,7 @@ impl Timeline {
         let since = cpu.now - cpu.start;
         let ended = (since >= ticks).then(|| cpu.row(record.cpu, since / ticks * ticks));
         let before = cpu.runs;
-        cpu.count(record);
+        cpu.count(record, kind);
         if let Some(place) = found {
             cpu.add(place, 1);
         }
@@ -88,20 +97,45 @@ impl Timeline {
         ended.map(|ended| self.interval(ended))
     }
 
+    fn kind(&mut self, event: u32) -> Kind {
+        // Flags and classes are above the lowest bits.
+        let at = (event ^ event >> 8) as usize % RECENT;
+        match self.kinds.get_mut(at) {
+            Some((known, kind)) if *known == event => *kind,
+            Some(known) => {
+                *known = (event, Kind::of(event));
+                known.1
+            }
+            None => Kind::of(event),
+        }
+    }
+
     /// The column of what is found.
     fn place(&mut self, found: Found) -> usize {
-        let known = self.places.get(&found).copied();
-        let is_room = self.totals.found.len() < MOST_FOUND || found == Found::Rest;
-        match known {
-            Some(place) => place,
-            None if !is_room => self.place(Found::Rest),
-            None => {
-                let place = COLUMNS + self.totals.found.len();
-                self.totals.found.push(found);
-                self.places.insert(found, place);
+        let at = found.number() as usize % RECENT;
+        match self.recent.get(at) {
+            Some(Some((known, place))) if *known == found => *place,
+            _ => {
+                let place = self.place_again(found);
+                if let Some(recent) = self.recent.get_mut(at) {
+                    *recent = Some((found, place));
+                }
                 place
             }
         }
+    }
+
+    fn place_again(&mut self, found: Found) -> usize {
+        if let Some(place) = self.places.get(&found) {
+            return *place;
+        }
+        if self.totals.found.len() >= MOST_FOUND && found != Found::Rest {
+            return self.place_again(Found::Rest);
+        }
+        let place = COLUMNS + self.totals.found.len();
+        self.totals.found.push(found);
+        self.places.insert(found, place);
+        place
     }
 
     /// End the rows that have begun.
@@ -319,10 +353,10 @@ mod tests {
             let (mut expected, mut named, mut file) = (BTreeMap::new(), 0, Encoder::default());
             for (now, (cpu, event, extra)) in (0_u64..).zip(&steps) {
                 file.cpu(*cpu).record(*event, Some(now * KHZ / 10), extra);
-                if events::column(*event).is_some() {
+                if Kind::of(*event).column.is_some() {
                     named += 1;
                 } else {
-                    *expected.entry(format!("xen.0x{:x}", events::plain(*event))).or_insert(0) += 1;
+                    *expected.entry(Kind::of(*event).found(&[]).unwrap().name()).or_insert(0) += 1;
                 }
             }
             let mut records = Records::new(&file.0[..]);

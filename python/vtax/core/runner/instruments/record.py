@@ -104,6 +104,7 @@ def _around(
         if not offer.published:
             page = guest_page.begin(machine, repetition.work)
         options = options.with_page(offer.seen_at)
+    options = options.with_clock(machine.clock_skew(), host.clock_skew())
     recorder = RemoteRecorder(host, outside.program, repetition.folder)
     recorder.start(options, Target(**outside.target))
     try:
