@@ -188,7 +188,9 @@ mod tests {
         for (copy, fails) in [(None, false), (full(), true)] {
             // It ends well only when all that it wrote was taken, and never pauses for long.
             let script = "trap 'seq 100000; exit' TERM; while :; do seq 100; sleep 0.05; done";
-            let (mut child, pipe) = shell(script);
+            let (mut child, mut pipe) = shell(script);
+            // The trap is set.
+            pipe.read_exact(&mut [0]).unwrap();
             let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
             let (reader, spooler) = spool(pipe, Signals::take(&[]).unwrap(), copy);
             if !fails {
