@@ -339,7 +339,7 @@ def test_a_folder_that_cannot_be_made_is_said(server: SshServer, tmp_path: Path)
 )
 def test_hosts(text: str, host: str, port: int | None) -> None:
     found = build(f"ssh:{text}")
-    assert isinstance(found, Ssh) and (found.host, found.port) == (host, port)
+    assert isinstance(found, Ssh) and (found.login.host, found.login.port) == (host, port)
 
 
 @pytest.mark.parametrize(
