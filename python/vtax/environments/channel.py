@@ -156,11 +156,11 @@ class Channel:
             left -= len(line) + 1
         return self._announced(what, deadline - time.monotonic())
 
-    def let_in(self, timeout_s: float) -> dict[str, Any]:
+    def let_in(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
         """Let a waiting guest make its root, set its wall clock, and wait for its hello."""
         line = json.dumps({"enter": True, "realtime_s": time.time()})
         self._send(line, time.monotonic() + timeout_s)
-        return self.hello(timeout_s)
+        return self.hello(timeout_s, noise_bytes)
 
     def request(
         self,

@@ -18,7 +18,7 @@ from vtax.environments.xen import dom0
 GUEST_TIMEOUT_S = 120.0
 """A domU takes 10 s on an idle machine."""
 NOISE_BYTES = 64 << 10
-"""What a domU's kernel may print before the agent runs."""
+"""What a domU's kernel may print before the agent is ready."""
 _LOOK_EVERY_S = 2.0
 _ABOUT_A_DOMU = re.compile(r"\(XEN\).*(\bd[1-9]\d*(v\d+)?\b|[Dd]omain [1-9])")
 _OUT_OF_MEMORY = re.compile("Out of memory: Killed")
@@ -48,7 +48,7 @@ def let_in(emulator: Emulator, host: EmulatedHost) -> tuple[dict[str, Any], ...]
     found = []
     for number, channel in enumerate(emulator.guests):
         try:
-            found.append(channel.let_in(GUEST_TIMEOUT_S))
+            found.append(channel.let_in(GUEST_TIMEOUT_S, NOISE_BYTES))
         except VtaxError:
             what = "did not come up" if not _state(host, number) else "ended"
             raise _failed(emulator, number, what) from None
