@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
@@ -23,6 +26,9 @@ const EXPORTS: &str = "/tmp/exports";
 const WORK: &str = "/run/vtax/work";
 /// Where the host's tree is when the root is not made from it.
 const HOST: &str = "/run/vtax/host";
+
+const EXPORT_PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_ROUND: Duration = Duration::from_millis(5);
 
 /// A file system to mount: type, source, options, flags.
 struct FileSystem<'a> {
@@ -186,10 +192,10 @@ fn put_work(source: &FolderSource, target: &str) -> Result<(), InitError> {
 fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
     let whole = plan9(export, cache, flags);
     let Some(folder) = &export.folder else {
-        return put(&whole.as_file_system(), target);
+        return put_in_time(&whole.as_file_system(), target);
     };
     let outer = format!("{EXPORTS}/{}", export.tag);
-    put(&whole.as_file_system(), &outer)?;
+    put_in_time(&whole.as_file_system(), &outer)?;
     make(target)?;
     let inside = format!("{outer}/{folder}");
     let bind = MsFlags::MS_BIND;
@@ -262,14 +268,36 @@ impl Plan9 {
 
 fn put(file_system: &FileSystem<'_>, target: &str) -> Result<(), InitError> {
     make(target)?;
-    let FileSystem {
-        kind,
-        source,
-        options,
-        flags,
-    } = file_system;
-    mount(Some(*source), target, Some(*kind), *flags, Some(*options))
-        .map_err(|errno| InitError::errno(format!("mount {kind} on {target}"), errno))
+    file_system
+        .mount(target)
+        .map_err(file_system.failed(target))
+}
+
+/// Mount what a driver offers, which it does a moment after it was loaded: until then Xen's
+/// transport has no such export (`EINVAL`), and virtio's neither (`ENOENT`).
+fn put_in_time(file_system: &FileSystem<'_>, target: &str) -> Result<(), InitError> {
+    make(target)?;
+    let deadline = Instant::now() + EXPORT_PATIENCE;
+    loop {
+        match file_system.mount(target) {
+            Err(Errno::EINVAL | Errno::ENOENT) if Instant::now() < deadline => {
+                sleep(EXPORT_ROUND);
+            }
+            done => return done.map_err(file_system.failed(target)),
+        }
+    }
+}
+
+impl FileSystem<'_> {
+    fn mount(&self, target: &str) -> nix::Result<()> {
+        let (kind, options) = (Some(self.kind), Some(self.options));
+        mount(Some(self.source), target, kind, self.flags, options)
+    }
+
+    fn failed(&self, target: &str) -> impl FnOnce(Errno) -> InitError {
+        let what = format!("mount {} on {target}", self.kind);
+        move |errno| InitError::errno(what, errno)
+    }
 }
 
 fn make(folder: &str) -> Result<(), InitError> {
