@@ -220,7 +220,6 @@ def test_a_restored_domu_has_the_time_and_the_files_of_now(domu: tuple[XenMachin
     now, given = (work / "now/stdout").read_text().split()
     assert time.time() - int(now) < 60 and given == f"{work.stat().st_ino}"
     assert (work / "now/made").read_text() == "out\n"
-    assert abs(machine.clock_skew().seconds) < 5
 
 
 @pytest.mark.slow
@@ -243,7 +242,7 @@ def later(machine: XenMachine, script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("dd if=/dev/zero of=/dev/shm/all bs=1M", "lost its files: .* ended: '.*Out of memory"),
+        ("dd if=/dev/zero of=/dev/shm/all bs=1M", "guest0 .*Out of memory: Killed process"),
         (f"kill -9 $(cat /run/{dom0.name(0)}.qemu)", "guest0 lost its files: its back end in"),
     ],
     ids=["memory", "back end"],

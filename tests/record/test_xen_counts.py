@@ -175,7 +175,7 @@ def test_a_pvh_guest_is_counted_as_xenalyze_does(tmp_path: Path) -> None:
     with started("xen:mode=pvh", tmp_path) as machine:
         dom0 = Dom0(machine)
         dom0.begin("--every", "10ms", "--buffer", "8M")
-        dom0.shell("xl unpause guest")
+        dom0.shell("xl unpause guest0")
         line = MachineCommand(["true"], GUEST_ENVIRONMENT, "look", 60)
         assert machine.execute(line).outcome.exit_code == 0
         recorded = dom0.end(tmp_path / "out")

@@ -75,7 +75,7 @@ class Dom0:
 
     def __init__(self, machine: XenMachine) -> None:
         self._machine = machine
-        self.shell("xl pause guest")
+        self.shell("xl pause guest0")
 
     def shell(self, script: str) -> str:
         """Run a script in dom0; what it starts in the background stays."""
@@ -92,7 +92,7 @@ class Dom0:
     def end(self, folder: Path) -> Recorded:
         """End the recorder, and fetch what it wrote."""
         # Xen tells what a CPU lost with the CPU's next record.
-        self.shell("xl unpause guest; sleep 2; xl pause guest")
+        self.shell("xl unpause guest; sleep 2; xl pause guest0")
         self.shell(f"cd {self.FOLDER}; kill -INT $(cat pid)")
         for _ in range(6):
             if "ended" in self.shell(

@@ -66,7 +66,8 @@ def lost_guest(emulator: Emulator, host: EmulatedHost, number: int, what: str) -
     if state == dom0.GONE:
         what = f"crashed or powered off{_reason(emulator, _ABOUT_A_DOMU)}"
         return MachineLostError(f"{dom0.name(number)} {what}", "give it more memory")
-    return MachineLostError(f"{dom0.name(number)} {what}")
+    # dom0 may have ended xl, which told of the domU's end, and not the domU.
+    return MachineLostError(f"{dom0.name(number)} {what}{_reason(emulator, _OUT_OF_MEMORY)}")
 
 
 def _start(emulator: Emulator, host: EmulatedHost, domain: dom0.Domain) -> dict[str, Any]:

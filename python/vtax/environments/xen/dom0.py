@@ -158,8 +158,11 @@ def each_script(verb: str, count: int) -> str:
 def state_script(number: int) -> str:
     """Shell commands that print GONE or BROKEN for a guest that is no more, or has lost its files,
     and nothing for one that lives."""
-    lines = [parts.VARIABLES, f"xl domid {name(number)} > /dev/null 2>&1 || exec echo {GONE}"]
-    return "\n".join([*lines, f"kill -0 $(cat {_back_end(number)}) 2> /dev/null || echo {BROKEN}"])
+    lives = f"kill -0 $(cat {_back_end(number)}) 2> /dev/null"
+    # The back end of a domain that is destroyed ends some seconds before the domain does.
+    lines = [parts.VARIABLES, f"said=; {lives} || {{ said={BROKEN}; sleep 5; }}"]
+    lines += [f"xl domid {name(number)} > /dev/null 2>&1 || said={GONE}"]
+    return "\n".join([*lines, 'echo "$said"'])
 
 
 def _back_end(number: int) -> PurePosixPath:
