@@ -92,7 +92,7 @@ class Dom0:
     def end(self, folder: Path) -> Recorded:
         """End the recorder, and fetch what it wrote."""
         # Xen tells what a CPU lost with the CPU's next record.
-        self.shell("xl unpause guest; sleep 2; xl pause guest0")
+        self.shell("xl unpause guest0; sleep 2; xl pause guest0")
         self.shell(f"cd {self.FOLDER}; kill -INT $(cat pid)")
         for _ in range(6):
             if "ended" in self.shell(
