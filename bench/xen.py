@@ -31,9 +31,9 @@ from xen_events import DOMU_CPU, Dom0, tiny  # noqa: E402
 
 ROUNDS = 3
 COUNT = 200_000
-"""Of each of the three."""
+"""How often the domain does each of its three operations."""
 TARGET_PER_S = 200_000
-"""What issue 33 asks."""
+"""The target, in events a second."""
 COUNTED = ("xen.hypercall", "xen.pv_forced_emulation")
 
 

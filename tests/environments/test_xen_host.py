@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_named(spec: str, says: str) -> None:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[XenHost]:
     checked("xen")
     with xen_host(tmp_path_factory.mktemp("host")) as running:
-        secrets = f"mkdir -p {ROOT}/root; echo secret | tee {ROOT}/etc/shadow {ROOT}/root/key"
+        secrets = f"mkdir -p {ROOT}/home; echo secret | tee {ROOT}/etc/shadow {ROOT}/home/key"
         running.dom0.must(dom0.shell(secrets), "have secrets")
         yield running
 
@@ -53,7 +53,7 @@ def test_a_domu_of_a_host_is_what_was_asked_for(host: XenHost, tmp_path: Path) -
     (tmp_path / "a/given").write_text("given\n")
     environment = build(f"{host.spec},mem=200M,weight=512,cap=80")
     script = "cat given; cat /sys/hypervisor/type; nproc; echo made > made; cat /etc/shadow"
-    script += "; ls -A /root"
+    script += "; ls -A /home"
     with environment.start(tmp_path, allowed_cpus()) as machine:  # type: ignore[attr-defined]
         assert machine.facts["memory"]["total_bytes"] < 200 << 20
         machine.execute(MachineCommand(["sh", "-c", script], GUEST_ENVIRONMENT, "a", 90))

@@ -57,8 +57,8 @@ class SizedDgemm:
     """One product of square matrices that were filled at random, in a process of its own."""
 
     most_columns: int | None = None
-    """Multiply by the first of the columns only, at most so many; the matrices lie in memory whole.
-    None: all."""
+    """Multiply by the first N columns only, while the matrices lie in memory whole; None: by
+    all."""
     name: ClassVar[str] = "dgemm"
     unit: ClassVar[str] = "Mflop/s"
     better: ClassVar[Better] = "higher"

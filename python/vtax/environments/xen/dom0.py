@@ -86,7 +86,7 @@ def toolstack_script() -> str:
     lines += ["mkdir -p /run/xen /run/xenstored /var/lib/xen /var/lib/xenstored /var/log/xen"]
     lines += ["mkdir -p /etc/xen && echo 'autoballoon=\"off\"' > /etc/xen/xl.conf"]
     lines += ["mount -t xenfs xenfs /proc/xen"]
-    # Of another version, the toolstack fails at its first call, and does not say why.
+    # A toolstack of another version fails at its first call, and does not say why.
     lines += ["cd /sys/hypervisor/version", 'version="$(cat major).$(cat minor)"']
     lines += [f'[ "$version" = {parts.VERSION} ] || {{']
     lines += [f'echo "Xen is $version, its toolstack {parts.VERSION}" >&2; exit 1; }}']
@@ -146,7 +146,7 @@ def start_script(number: int) -> str:
     # says that nobody answers any more, or that the guest's files are gone with its back end.
     lines += ['for xl in $(pidof xl); do case "$before" in *" $xl "*) ;; *) break ;; esac; done']
     lines += [f"qemu=$(cat {_back_end(number)})"]
-    lines += ["(while kill -0 $xl $qemu; do sleep 1; done; echo; echo gone) >&3 2> /dev/null &"]
+    lines += [f"(while kill -0 $xl $qemu; do sleep 1; done; echo; echo {GONE}) >&3 2> /dev/null &"]
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ class XenMachine(MachineLike):
         self._work = work
         self._started = StartedHost(XenRecipe.of(xen), work, cpus)
         self.host = self._started.host
-        """Of a domU: its dom0."""
+        """The dom0 of a domU; otherwise the machine itself."""
         self.launch = self._started.launch
         try:
             self.hello = self._let_in()

@@ -136,7 +136,7 @@ impl Spooler {
         }
     }
 
-    /// Wait so many milliseconds until something is in the pipe, or a signal comes.
+    /// Wait at most this number of milliseconds for something in the pipe, or for a signal.
     fn is_readable(&self, wait_ms: u16) -> io::Result<bool> {
         let mut looked = [
             PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN),

@@ -38,7 +38,7 @@ pub(super) struct Totals {
     pub cpus: BTreeSet<u32>,
     /// Domains that ran.
     pub domains: BTreeSet<u32>,
-    /// Of each column.
+    /// The sum of each column.
     pub sums: Vec<u64>,
     /// The columns after the first [`COLUMNS`].
     pub found: Vec<Found>,

@@ -177,7 +177,7 @@ impl<R: Read> Records<R> {
         Ok(Some(words))
     }
 
-    /// Read until so many bytes are there; false when the file ends before.
+    /// Read until `bytes` bytes are there; false when the file ends before.
     fn read_more(&mut self, bytes: usize) -> io::Result<bool> {
         self.read.drain(..self.used);
         self.used = 0;
