@@ -27,9 +27,6 @@ from vtax.place.service_domain import Backend, Service
 from vtax.workloads.base import Command, Metric
 from vtax.workloads.loads.base import Load
 
-EDGE_S = 0.4
-"""Seconds of a measurement that are not watched: part of them goes to starting the watch and to the
-load's end."""
 THROUGHPUT = "throughput"
 IDLE_PERCENT = 0.2
 """Percent of a core: threads that use less, whatever the load, do not serve it."""
@@ -237,12 +234,12 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
         measuring."""
         self._specs[point.label] = point.environment
         request, seen = self.request, self._seen[point.environment]
-        watch_s = max(request.seconds / 2, request.seconds - EDGE_S)
         instruments: list[Instrument] = []
         if point.backend is not None:
             instruments.append(SlowCore(seen.service, point.backend, point.speed))
-        instruments.append(ServiceThreads(seen.service, watch_s))
         load, cpus = request.loads[point.load], (seen.client_cpu,)
+        works_s = request.seconds if load.server else None
+        instruments.append(ServiceThreads(seen.service, works_s))
         instruments.append(Loading(load, request.seconds, cpus))
         environment = request.environments[point.environment]
         return Variant(point.label, environment, self.folder.raw(point.environment), instruments)

@@ -259,28 +259,29 @@ def sweep() -> int:
     return _read(_Swept, _output(process, ANSWER_S)).restored
 
 
-def look(pids: Sequence[int]) -> Window:
-    """The threads of these processes and of what they started; of all guests when no process is
-    given.
+def look(pids: Sequence[int], seconds: float = SCAN_S) -> Window:
+    """The threads of these processes and of what they started, and what they do for `seconds`; of
+    all guests when no process is given.
 
     Raises VtaxError when the program fails.
     """
-    return _read(Window, _output(_looking(pids, SCAN_S), ANSWER_S))
+    process = _looking(pids, "--for", f"{seconds:g}s")
+    return _read(Window, _output(process, seconds + ANSWER_S))
 
 
 @contextmanager
-def watched(pids: Sequence[int], seconds: float) -> Iterator[list[Window]]:
-    """Watch the threads of these processes for the next `seconds`; afterwards the list has the
+def watched(pids: Sequence[int]) -> Iterator[list[Window]]:
+    """Watch the threads of these processes while the block runs; afterwards the list has the
     result.
 
     Raises VtaxError when the program fails.
     """
-    process, found = _looking(pids, seconds), list[Window]()
-    begin = time.monotonic()
+    process, found = _looking(pids, "--until-eof"), list[Window]()
     try:
         yield found
-        left = seconds - (time.monotonic() - begin)
-        found.append(_read(Window, _output(process, max(0.0, left) + ANSWER_S)))
+        assert process.stdin is not None
+        process.stdin.close()
+        found.append(_read(Window, _output(process, ANSWER_S)))
     finally:
         _end(process)
 
@@ -330,9 +331,9 @@ def moved(threads: Sequence[Thread], cpu: int) -> int:
     return cpu
 
 
-def _looking(pids: Sequence[int], seconds: float) -> subprocess.Popen[bytes]:
+def _looking(pids: Sequence[int], *until: str) -> subprocess.Popen[bytes]:
     roots = [word for pid in pids for word in ("--pid", str(pid))]
-    return _spawn("threads", *roots, "--for", f"{seconds:g}s", "--json")
+    return _spawn("threads", *roots, *until, "--json")
 
 
 def _spawn(*arguments: str) -> subprocess.Popen[bytes]:

@@ -31,13 +31,8 @@ def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
     Raises VtaxError when watching fails.
     """
     first = of_window(service_domain.look(pids)) if rate_bits else ()
-    with (
-        energy.metered() as drawn,
-        links.used(first, rate_bits) as devices,
-        service_domain.watched(pids, seconds) as windows,
-    ):
-        pass
-    (window,) = windows
+    with energy.metered() as drawn, links.used(first, rate_bits) as devices:
+        window = service_domain.look(pids, seconds)
     # After the window: the kernel's walk over a guest's memory is not part of the guest's work.
     threads = memory.located(of_window(window))
     own = interrupts.found(threads, theirs=bool(pids))

@@ -6,12 +6,13 @@ mod watch;
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread::sleep;
 use std::time::Duration;
 
 use crate::place::backends::Backend;
+use crate::place::end::End;
 use crate::place::journal::STATE;
 use crate::place::plan::Plan;
-use crate::place::slow::wait::End;
 use crate::place::slow::{Request, guardian};
 use crate::place::{apply, backends, host, window};
 use clap::builder::PossibleValuesParser;
@@ -47,6 +48,9 @@ pub struct ThreadsArguments {
     /// How long to watch the threads
     #[arg(long = "for", value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     duration: Duration,
+    /// Watch until standard input ends, or a signal comes, instead of for a time
+    #[arg(long, conflicts_with = "duration")]
+    until_eof: bool,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
@@ -188,7 +192,16 @@ impl ThreadsArguments {
                 "name one that runs",
             ));
         }
-        let window = window::measure(&tree, &self.pid, self.duration);
+        let window = if self.until_eof {
+            let end = End::new()?;
+            window::measure(&tree, &self.pid, || end.wait())?
+        } else {
+            let wait = || {
+                sleep(self.duration);
+                Ok(())
+            };
+            window::measure(&tree, &self.pid, wait)?
+        };
         if self.json {
             return output::json(&window);
         }
@@ -227,7 +240,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 impl SlowArguments {
     fn carry_out(self) -> Result<(), Error> {
-        let end = End::new().map_err(|errno| Error::system("signals", errno, "try again"))?;
+        let end = End::new()?;
         let named = |known: &Backend| known.name() == self.backend;
         let backend = Backend::ALL.into_iter().find(named);
         let request = Request {
@@ -237,10 +250,7 @@ impl SlowArguments {
             cpu: self.cpu,
             threads: self.tid,
         };
-        let wait = || {
-            end.wait()
-                .map_err(|errno| Error::system("waiting", errno, "try again"))
-        };
+        let wait = || end.wait();
         let ended = request.hold(&Tree::host(), &self.state.folder, output::json, wait)?;
         output::json(&ended)
     }

@@ -12,6 +12,7 @@ pub mod cores;
 pub mod counting;
 pub mod cpus;
 pub mod domain;
+pub mod end;
 pub mod host;
 pub mod journal;
 pub mod plan;

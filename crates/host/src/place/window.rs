@@ -1,12 +1,12 @@
 //! Measures what threads that work for guests do for a while.
 
 use std::collections::BTreeMap;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use vtax_sys::clock::ticks_per_second;
 use vtax_sys::task::Schedule;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 use crate::place::counting::Counting;
@@ -74,8 +74,15 @@ pub struct Window {
     pub notes: Vec<String>,
 }
 
-/// Watch the service domain for a while; with `roots`, only those processes and their descendants.
-pub fn measure(tree: &Tree, roots: &[i32], time: Duration) -> Window {
+/// Watch the service domain until `wait` returns; with `roots`, only those processes and their
+/// descendants.
+///
+/// Fails as `wait` does.
+pub fn measure(
+    tree: &Tree,
+    roots: &[i32],
+    wait: impl FnOnce() -> Result<(), Error>,
+) -> Result<Window, Error> {
     let mut finder = Finder::default();
     let members = finder.find(tree, roots);
     let numbers: Vec<i32> = members.iter().map(|member| member.tid).collect();
@@ -85,7 +92,7 @@ pub fn measure(tree: &Tree, roots: &[i32], time: Duration) -> Window {
         threads: schedules(tree, &members),
         cpus: cpu_ticks(tree),
     };
-    sleep(time);
+    wait()?;
     let members = finder.find(tree, roots);
     let window = begin.elapsed();
     let counted = counting.as_ref().ok();
@@ -93,12 +100,12 @@ pub fn measure(tree: &Tree, roots: &[i32], time: Duration) -> Window {
         .into_iter()
         .map(|member| before.thread(tree, member, counted))
         .collect();
-    Window {
+    Ok(Window {
         window_s: window.as_secs_f64(),
         notes: notes(&threads, &before, counting.as_ref().err()),
         cpus: before.cpus(tree, counted),
         threads,
-    }
+    })
 }
 
 type Key = (i32, u64);

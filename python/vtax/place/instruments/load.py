@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,14 +59,14 @@ class Loading:
                 require_success(self.load.name, finished.outcome, repetition.exchange)
             repetition.metrics += _of_load(self.load.read(repetition.exchange.read_text(STDOUT)))
             return
-        before, begin = link.counters(), time.monotonic()
+        before = link.counters()
         timed = link.client(["bash", "-c", _TIMED, "bash", *line])
         with _Client(self.load.name, sandbox.pinned(self.cpus, timed)) as client:
             yield
             stdout, cpu_s = client.ended(self.seconds + CLIENT_GRACE_S)
-        passed_s, after = time.monotonic() - begin, link.counters()
+        after = link.counters()
         repetition.metrics += _of_load(self.load.read(stdout))
-        repetition.metrics += _of_link(before, after, link.rate_bits, passed_s)
+        repetition.metrics += _of_link(before, after, link.rate_bits, self.seconds)
         repetition.metrics += [
             Metric("client_cpu_s", "s", "lower", cpu_s),
             Metric("client_cpu_percent", "%", "lower", 100 * cpu_s / self.seconds),
@@ -147,10 +146,10 @@ def _of_load(found: LoadResult) -> list[Metric]:
 
 
 def _of_link(
-    before: LinkCounters, after: LinkCounters, rate_bits: int, passed_s: float
+    before: LinkCounters, after: LinkCounters, rate_bits: int, seconds: float
 ) -> list[Metric]:
-    """What passed in each direction, seen from the machine; the percentage is of the fuller
-    direction."""
+    """What passed in each direction, seen from the machine; the percentage is of what the fuller
+    direction can carry in `seconds`, the time for which a client works."""
     metrics = []
     bits = 0
     for way in ("sent", "received"):
@@ -162,5 +161,5 @@ def _of_link(
             Metric(f"link_packets_{way}", "1", "higher", float(new.packets - old.packets)),
             Metric(f"link_drops_{way}", "1", "lower", float(new.drops - old.drops)),
         ]
-    share = 100 * bits / (rate_bits * passed_s)
+    share = 100 * bits / (rate_bits * seconds)
     return [*metrics, Metric("link_percent", "%", "higher", share)]

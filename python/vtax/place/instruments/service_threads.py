@@ -22,13 +22,18 @@ GUEST = "guest_cpu_percent"
 
 @dataclass(frozen=True, slots=True)
 class ServiceThreads:
-    """CPU time, run delay, wakeups and softirq time of the machine's service threads, by second."""
+    """CPU time, run delay, wakeups and softirq time of the machine's service threads, for each
+    second of the load.
+
+    They are watched from before the load's client starts until it has ended: under emulation a
+    client takes seconds to start, in which the service has next to nothing to do.
+    """
 
     name: ClassVar[str] = "service-threads"
 
     service: Service
-    seconds: float
-    """The length of the window, which is less than the command's run."""
+    seconds: float | None
+    """How long the load's client works; None: a load without a client works the whole window."""
 
     @property
     def needs(self) -> type[Capability]:
@@ -36,15 +41,16 @@ class ServiceThreads:
 
     @contextmanager
     def around(self, repetition: Repetition) -> Iterator[None]:
-        with watched(self.service.pids, self.seconds) as found:
+        with watched(self.service.pids) as found:
             yield
         (window,) = found
         self.service.seen(window)
-        repetition.metrics += metrics(window, self.service.threads)
+        took = self.seconds or window.window_s
+        repetition.metrics += metrics(window, self.service.threads, took)
 
 
-def metrics(window: Window, threads: Sequence[Thread]) -> list[Metric]:
-    """Sums over the threads, for each second of the window; a value that a thread lacks has no sum.
+def metrics(window: Window, threads: Sequence[Thread], seconds: float) -> list[Metric]:
+    """Sums over the threads, for each of `seconds`; a value that a thread lacks has no sum.
 
     Without threads the kernel serves the machine: the CPU time is that of softirqs on all CPUs.
     """
@@ -58,7 +64,7 @@ def metrics(window: Window, threads: Sequence[Thread]) -> list[Metric]:
         WAKEUPS: ("1/s", 1.0, [each.wakeups for each in threads]),
     }
     return [
-        Metric(name, unit, "lower", factor * sum(known) / window.window_s)
+        Metric(name, unit, "lower", factor * sum(known) / seconds)
         for name, (unit, factor, values) in found.items()
         if (known := [each for each in values if each is not None]) and len(known) == len(values)
     ]

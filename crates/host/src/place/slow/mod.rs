@@ -4,7 +4,6 @@ pub mod guardian;
 mod hog;
 mod means;
 mod probe;
-pub mod wait;
 
 use std::path::Path;
 

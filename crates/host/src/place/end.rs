@@ -9,8 +9,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
 use vtax_sys::signals::Signals;
+use vtax_sys::terminal::Error;
 
-/// What ends the slowing.
+/// What ends slowing and watching.
 #[derive(Debug)]
 pub struct End(Signals);
 
@@ -18,24 +19,25 @@ impl End {
     /// Handle the signals from here on; the end of the thread that started this process is one of
     /// them. Call this before other threads start; otherwise those threads would receive them.
     ///
-    /// Fails with the errno of the system call.
-    pub fn new() -> Result<Self, Errno> {
-        let ending = Signals::take(&[])?;
-        set_pdeathsig(Signal::SIGTERM)?;
+    /// Fails when a system call does.
+    pub fn new() -> Result<Self, Error> {
+        let failed = |errno| Error::system("signals", errno, "try again");
+        let ending = Signals::take(&[]).map_err(failed)?;
+        set_pdeathsig(Signal::SIGTERM).map_err(failed)?;
         Ok(Self(ending))
     }
 
     /// Return when it is time to end.
     ///
-    /// Fails with the errno of the system call.
-    pub fn wait(&self) -> Result<(), Errno> {
+    /// Fails when a system call does.
+    pub fn wait(&self) -> Result<(), Error> {
         let stdin = io::stdin();
         loop {
             let mut entries =
                 [self.0.as_fd(), stdin.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(&mut entries, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(Error::system("waiting", errno, "try again")),
             }
             let [signal, input] = entries.map(|entry| entry.any().unwrap_or(false));
             // Closed input reads as an end; typed input means nothing.
