@@ -54,6 +54,10 @@ def test_the_defaults_are_a_paravirtualized_domu() -> None:
         ("xen:guests=5", "guests=5 must be a whole number from 1 to 4"),
         ("xen:guests=2,pcpus=3", "pcpus=3 must be a whole number from 1 to 2"),
         ("xen:guests=2,swap=1G", "swap= is for one domU"),
+        ("xen:guests=2,net=tap", "net= is for one domU"),
+        ("xen:domain=dom0,net=tap", "net= is for a domU"),
+        ("xen:rate=1G", "rate= without net="),
+        ("xen:host=ssh:root@h,net=tap", "net= is for the emulated machine"),
         ("xen:snapshot=no", "snapshot=no is unknown; use on or off"),
         ("xen:cap=101", "cap=101 must be a whole number from 0 to 100"),
         ("xen:weight=0", "weight=0 must be a whole number from 1 to 65535"),
@@ -69,8 +73,9 @@ def test_a_wrong_value_is_named(spec: str, says: str) -> None:
 
 def test_the_configuration_of_a_domu() -> None:
     domain = dom0.Domain(
-        3, "pvh", 300 * MIB, 2, [1, 2], 512, 150, ("/modules/a.ko", "/modules/b.ko"), swaps=True
-    )
+        3, "pvh", 300 * MIB, 2, [1, 2], 512, 150, ("/modules/a.ko", "/modules/b.ko"),
+        swaps=True, linked=True,
+    )  # fmt: skip
     lines = dom0.configuration(domain, dom0.own_boot(3)).splitlines()
     assert {
         'name = "guest3"',
@@ -82,6 +87,7 @@ def test_the_configuration_of_a_domu() -> None:
         "cpu_weight = 512",
         "cap = 150",
         'on_crash = "destroy"',
+        'vif = [ "script=/bin/connect-interface" ]',
         'disk = [ "format=raw,vdev=xvda,access=rw,script=/bin/connect-disk,target=/dev/vda" ]',
     } <= set(lines)
     (extra,) = (line for line in lines if line.startswith("extra"))

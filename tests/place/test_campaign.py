@@ -44,6 +44,7 @@ story={story}
 shift
 case $1 in
 threads)
+    case $* in *--until-eof*) echo '{{"watching":true}}'; cat > /dev/null ;; esac
     cat {threads} ;;
 backends)
     echo '{{"backends":[{{"name":"hog","possible":true,"does_not":"a"}},

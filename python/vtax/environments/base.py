@@ -179,6 +179,11 @@ class Environment(ABC):
         missing."""
         return self
 
+    def slowed_by(self) -> frozenset[str] | None:
+        """Ways to slow the host around the machine, which serves it, by their names in `vtax-host
+        place backends`; None: threads of this host serve it."""
+        return None
+
     def has_folder(self, folder: Path) -> bool:
         """Whether programs find this machine's folder in it, under the same absolute path."""
         return self.sees_host_files() and not any(folder.is_relative_to(own) for own in GUESTS_OWN)

@@ -211,6 +211,10 @@ class Link(Capability):
     """The command line that runs a program at the other end. The program ends when its starter
     does."""
     counters: Callable[[], LinkCounters]
+    host: Shell | None = None
+    """The host around the machine that serves it; None: threads of this host do."""
+    host_program: str = "vtax-host"
+    """Where that host has it."""
 
 
 ALL: tuple[type[Capability], ...] = (

@@ -18,7 +18,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -31,7 +31,14 @@ from vtax.core.units import format_si, parse_count
 from vtax.environments import hiding, sandbox
 from vtax.environments.agent import Finished
 from vtax.environments.base import one_of
-from vtax.environments.capabilities import Capability, Direction, Link, LinkCounters, LinkKind
+from vtax.environments.capabilities import (
+    Capability,
+    Direction,
+    Link,
+    LinkCounters,
+    LinkKind,
+    Shell,
+)
 from vtax.environments.hiding import Shown
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
@@ -155,6 +162,11 @@ def offered(machine: Machine, *pids: int) -> tuple[Link, ...]:
     return (machine.network.offered(*(pids or (machine.pid,))),) if machine.network else ()
 
 
+def tap() -> str:
+    """QEMU's back end for the tap (`-netdev`)."""
+    return f"tap,ifname={TAP},script=no,downscript=no"
+
+
 def user_network() -> str:
     """QEMU's user network, with the ports of loads forwarded to the guest.
 
@@ -213,6 +225,10 @@ class Network:
             self._at_client,
             self._counters,
         )
+
+    def served_by(self, host: Shell, program: str, *pids: int) -> Link:
+        """The capability of a machine that a host around it serves, which has `vtax-host`."""
+        return replace(self.offered(*pids), host=host, host_program=program)
 
     def close(self) -> None:
         """End both namespaces, with every process in them that follows vtax."""

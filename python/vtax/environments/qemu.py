@@ -216,7 +216,7 @@ class Qemu(HostTree, link.Linked):
         if self.link:
             # Its threads' names say which is which.
             line += ["-name", "guest=vtax,debug-threads=on"]
-            tap = f"tap,ifname={link.TAP},script=no,downscript=no"
+            tap = link.tap()
             tap += ",vhost=on" if self.link.kind == "vhost" else ""
             line += ["-netdev", f"{tap if self.link.has_tap else link.user_network()},id=link"]
             line += ["-device", "virtio-net-pci,netdev=link,romfile="]

@@ -18,6 +18,7 @@ from vtax.environments.capabilities import Link
 from vtax.place import analysis
 from vtax.place import hypothesis as place_hypothesis
 from vtax.place.analysis import FULL, SpeedRun
+from vtax.place.host_program import HostAround
 from vtax.place.instruments import service_threads, slow_core
 from vtax.place.instruments.load import Loading, is_saturated, serve
 from vtax.place.instruments.service_threads import ServiceThreads
@@ -187,6 +188,8 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
         for load in {load.ready: load for load in self.request.loads.values()}.values():
             folder = f"server-{load.name}"
             serve(load, machine, variant.work, folder, self.request.variables)
+        if link.host is not None:
+            seen.service.around = HostAround(link.host, link.host_program)
         seen.service.find(link.pids)
         seen.notes = tuple(machine.launch.notes)
 
@@ -278,9 +281,11 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
 
     def _slow_points(self, spec: str, load: str) -> Sequence[Point]:
         request = self.request
+        around = request.environments[spec].slowed_by()
         return [
             Point(spec, load, backend.name, speed)
             for backend in request.backends
+            if (backend.possible if around is None else backend.name in around)
             for speed in request.speeds
         ]
 
@@ -305,12 +310,13 @@ def _seen(
     `named`: threads that the user chose, which stay where they are; `vcpus`: the machine's own.
     """
     machine = kept_cpus(environment, matched=True)
+    around = environment.slowed_by() is not None
     free = [cpu for cpu in allowed_cpus() if cpu not in machine]
     client = free[1] if len(free) > 1 else machine[0]
     if vcpus:
         return _Seen(spec, Service(machine[0], vcpus=True), machine, client)
-    service = None if named else (free or machine)[0]
-    return _Seen(spec, Service(service, named), machine, client)
+    service = None if named or around else (free or machine)[0]
+    return _Seen(spec, Service(service, named=named), machine, client)
 
 
 def _run(task: _Task, pair: int, done: Done, seconds: int) -> SpeedRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from vtax.core.command.declared import Declared
 from vtax.core.command.options import RunOptions, reps, specs, takes
 
 if TYPE_CHECKING:
+    from vtax.environments.base import Environment
     from vtax.place.campaign import PlaceRequest
     from vtax.place.service_domain import Backend
     from vtax.workloads.loads.base import Load
@@ -134,7 +135,7 @@ def _request(options: MeasureOptions) -> PlaceRequest:
         environments=built,
         loads=loads,
         speeds=slower,
-        backends=_backends(options.backend) if slower else (),
+        backends=_backends(options.backend, _around(built.values())) if slower else (),
         service=tids,
         rounds=options.repetitions,
         seconds=options.seconds,
@@ -192,19 +193,24 @@ def _tids(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _backends(text: str | None) -> tuple[Backend, ...]:
-    """The backends that are named, or all that are possible."""
+def _around(environments: Iterable[Environment]) -> frozenset[str]:
+    """Back ends of the hosts around the environments' machines."""
+    return frozenset[str]().union(*(each.slowed_by() or () for each in environments))
+
+
+def _backends(text: str | None, around: frozenset[str]) -> tuple[Backend, ...]:
+    """The back ends that are named, or all that are possible here or are among `around`."""
     from vtax.core.errors import VtaxError
     from vtax.core.specs import unknown
     from vtax.place.service_domain import backends, usable
 
     known = {each.name: each for each in backends()}
     if text is None:
-        return usable(known.values())
+        return usable(known.values(), around)
     names = _names("--backend", text)
     for name in names:
         if name not in known:
             raise unknown("back end", name, known)
-        if not known[name].possible:
+        if not known[name].possible and name not in around:
             raise VtaxError(f"--backend {name}: not possible here: {known[name].reason}")
     return tuple(known[name] for name in names)

@@ -1,4 +1,4 @@
-"""The service domain of a machine, and making it slower: the program `vtax-host` on this machine.
+"""The service domain of a machine, and making it slower, by the program `vtax-host`.
 
 The service domain is the threads of the host that work for a guest but do not run it: a switch, an
 emulator's main loop, vhost threads. `vtax-host place` finds them and slows them; what it prints is
@@ -7,13 +7,9 @@ described in docs/place.md.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import select
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,22 +17,20 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vtax.core import binaries, foreign_json
+from vtax.core import foreign_json
 from vtax.core.errors import MisuseError, VtaxError
+from vtax.place.host_program import END_S, PROGRAM, THIS_HOST, Host
 from vtax.workloads.base import tail
 
-PROGRAM = "vtax-host"
 SCAN_S = 0.05
 """The length of a look that only finds which threads there are."""
 ANSWER_S = 20.0
 """Time for an answer besides the window: loading the eBPF programs takes 0.1 to 0.3 s, on a busy
 machine longer."""
-IN_FORCE_S = 20.0
-"""Time until threads are slow: vtax-host measures a slowed core by spinning on it."""
-END_S = 10.0
+IN_FORCE_S = 60.0
+"""Time until threads are slow: vtax-host measures a slowed core by spinning on it. In an emulated
+dom0 Xen's tool takes half a second for each of 19 changes."""
 MOST_BYTES = 16 << 20
-MISUSE = 2
-BUSY = "try again when the machine is less busy"
 VCPU = "vcpu"
 """Role of a thread that carries out a guest's instructions; crates/host/src/place/role.rs has all
 roles."""
@@ -83,10 +77,17 @@ class Thread(_Answer):
 
 
 class Cpu(_Answer):
-    """What a CPU of this host did in the window."""
+    """What a CPU of the host did in the window."""
 
     cpu: Count
+    busy_s: Amount | None = None
     softirq_s: Amount | None = None
+
+
+class _Watching(_Answer):
+    """The line that says that a window has begun."""
+
+    watching: bool
 
 
 class Window(_Answer):
@@ -168,6 +169,8 @@ class Service:
 
     cpu: int | None
     """None: the threads stay where they are."""
+    around: Host | None = None
+    """The host around the machine that serves it, as a whole; None: threads of this host do."""
     named: frozenset[int] = frozenset()
     """Thread ids that the user chose; empty: those of the machine's own processes."""
     vcpus: bool = False
@@ -185,8 +188,8 @@ class Service:
         Raises VtaxError when the threads cannot be found or moved, MisuseError for a named thread
         that does not serve a guest.
         """
-        self.pids = () if self.named else tuple(pids)
-        window = look(self.pids)
+        self.pids = () if self.named or self.around else tuple(pids)
+        window = look(self.pids, on=self.on)
         self.seen(window)
         self.notes = window.notes
         if missing := self.named - {each.tid for each in self.threads}:
@@ -196,8 +199,13 @@ class Service:
             )
         if self.named:
             self.pids = tuple(dict.fromkeys(each.pid for each in self.threads))
-        if self.cpu is not None:
+        if self.cpu is not None and self.around is None:
             self.cpu = moved(self.threads, self.cpu)
+
+    @property
+    def on(self) -> Host:
+        """The host that the threads are on."""
+        return self.around or THIS_HOST
 
     def seen(self, window: Window) -> None:
         """Take the threads of a window. Some services start and end threads all the time; new
@@ -205,7 +213,10 @@ class Service:
         self.threads = tuple(each for each in window.threads if self._is_own(each))
 
     def alive(self) -> list[int]:
-        """Ids of the threads that still run: QEMU's workers, for one, come and go."""
+        """Ids of the threads that still run: QEMU's workers, for one, come and go. In a host around
+        the machine, which is slowed as a whole, the oldest stands for all."""
+        if self.around is not None:
+            return [min(self.threads, key=lambda each: (each.start_ticks, each.tid)).tid]
         return [
             each.tid for each in self.threads if Path(f"/proc/{each.pid}/task/{each.tid}").exists()
         ]
@@ -213,21 +224,22 @@ class Service:
     def _is_own(self, thread: Thread) -> bool:
         if self.vcpus:
             return thread.role == VCPU
+        if self.around is not None:
+            return thread.service
         own = thread.tid in self.named if self.named else thread.role not in SHARED
         return thread.service and own
 
 
 def backends() -> tuple[Backend, ...]:
     """Every way to make threads slower. Raises VtaxError when the program fails."""
-    process = _spawn("backends", "--json")
-    return _read(_Backends, _output(process, ANSWER_S)).backends
+    return _answer(_Backends, "backends", "--json").backends
 
 
-def usable(known: Iterable[Backend]) -> tuple[Backend, ...]:
-    """The backends that are possible here. Raises VtaxError, with the reasons, where there are
-    none."""
+def usable(known: Iterable[Backend], around: Container[str] = ()) -> tuple[Backend, ...]:
+    """The back ends that are possible here, or whose names are among `around`. Raises VtaxError,
+    with the reasons, where there are none."""
     every = tuple(known)
-    found = tuple(each for each in every if each.possible)
+    found = tuple(each for each in every if each.possible or each.name in around)
     if not found:
         why = "; ".join(f"{each.name}: {each.reason}" for each in every)
         raise VtaxError(f"nothing can make a thread slower here: {why}", "run vtax as root")
@@ -240,13 +252,12 @@ def kinds(root: Path, **named: str | None) -> Kinds:
     Raises MisuseError for impossible lists of CPUs, VtaxError when the program fails.
     """
     options = [f"--{name.replace('_', '-')}={text}" for name, text in named.items() if text]
-    process = _spawn("cores", "--json", f"--root={root}", *options)
-    return _read(Kinds, _output(process, ANSWER_S))
+    return _answer(Kinds, "cores", "--json", f"--root={root}", *options)
 
 
 def host() -> str:
     """The name of this machine in plans. Raises VtaxError when the program fails."""
-    return _read(_Host, _output(_spawn("host", "--json"), ANSWER_S)).host
+    return _answer(_Host, "host", "--json").host
 
 
 def sweep() -> int:
@@ -255,42 +266,41 @@ def sweep() -> int:
 
     Raises VtaxError when the program fails.
     """
-    process = _spawn("sweep", "--json")
-    return _read(_Swept, _output(process, ANSWER_S)).restored
+    return _answer(_Swept, "sweep", "--json").restored
 
 
-def look(pids: Sequence[int], seconds: float = SCAN_S) -> Window:
-    """The threads of these processes and of what they started, and what they do for `seconds`; of
-    all guests when no process is given.
+def look(pids: Sequence[int], seconds: float = SCAN_S, on: Host = THIS_HOST) -> Window:
+    """The threads of these processes of a host and of what they started, and what they do for
+    `seconds`; of all guests when no process is given.
 
     Raises VtaxError when the program fails.
     """
-    process = _looking(pids, "--for", f"{seconds:g}s")
-    return _read(Window, _output(process, seconds + ANSWER_S))
+    line = ("threads", *_roots(pids), "--for", f"{seconds:g}s", "--json")
+    return _answer(Window, *line, on=on, within_s=seconds + ANSWER_S)
 
 
 @contextmanager
-def watched(pids: Sequence[int]) -> Iterator[list[Window]]:
-    """Watch the threads of these processes while the block runs; afterwards the list has the
-    result.
+def watched(pids: Sequence[int], on: Host = THIS_HOST) -> Iterator[list[Window]]:
+    """Watch the threads of these processes of a host while the block runs; afterwards the list has
+    the result.
 
     Raises VtaxError when the program fails.
     """
-    process, found = _looking(pids, "--until-eof"), list[Window]()
+    running, found = on.start("threads", *_roots(pids), "--until-eof", "--json"), list[Window]()
     try:
+        _read(_Watching, running.first_line(ANSWER_S))
         yield found
-        assert process.stdin is not None
-        process.stdin.close()
-        found.append(_read(Window, _output(process, ANSWER_S)))
+        running.ask_to_end()
+        found.append(_read(Window, running.rest(ANSWER_S)))
     finally:
-        _end(process)
+        running.end()
 
 
 @contextmanager
 def slowed(
-    backend: str, percent: float, tids: Sequence[int], cpu: int | None
+    backend: str, percent: float, tids: Sequence[int], cpu: int | None, on: Host = THIS_HOST
 ) -> Iterator[Slowness]:
-    """Hold threads at `percent` of full speed, all of them on `cpu` if it is given.
+    """Hold threads of a host at `percent` of full speed, all of them on `cpu` if it is given.
 
     They are back at full speed afterwards, and as soon as vtax dies. Raises VtaxError when they
     cannot be slowed.
@@ -298,15 +308,13 @@ def slowed(
     threads = [word for tid in tids for word in ("--tid", str(tid))]
     how = ["--backend", backend, "--percent", f"{percent:g}"]
     how += [] if cpu is None else ["--cpu", str(cpu)]
-    process = _spawn("slow", *how, *threads)
+    running = on.start("slow", *how, *threads)
     try:
-        assert process.stdout is not None
-        yield _read(Slowness, _first_line(process, IN_FORCE_S))
-        assert process.stdin is not None
-        process.stdin.close()
-        _output(process, END_S)
+        yield _read(Slowness, running.first_line(IN_FORCE_S))
+        running.ask_to_end()
+        running.rest(END_S)
     finally:
-        _end(process)
+        running.end()
 
 
 def moved(threads: Sequence[Thread], cpu: int) -> int:
@@ -331,48 +339,17 @@ def moved(threads: Sequence[Thread], cpu: int) -> int:
     return cpu
 
 
-def _looking(pids: Sequence[int], *until: str) -> subprocess.Popen[bytes]:
-    roots = [word for pid in pids for word in ("--pid", str(pid))]
-    return _spawn("threads", *roots, *until, "--json")
+def _roots(pids: Sequence[int]) -> list[str]:
+    return [word for pid in pids for word in ("--pid", str(pid))]
 
 
-def _spawn(*arguments: str) -> subprocess.Popen[bytes]:
-    """Start vtax-host in a session of its own: Ctrl-C reaches vtax alone, which then cleans up."""
-    line = [str(binaries.find(PROGRAM)), "place", *arguments]
-    pipe = subprocess.PIPE
+def _answer(kind: type[A], *arguments: str, on: Host = THIS_HOST, within_s: float = ANSWER_S) -> A:
+    """The answer of a run of the program that ends by itself."""
+    running = on.start(*arguments)
     try:
-        return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-    except OSError as error:
-        raise VtaxError(f"cannot start {line[0]}: {error.strerror}") from None
-
-
-def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """The rest of the output; raises VtaxError when the program fails."""
-    if process.stdin is not None and process.stdin.closed:
-        process.stdin = None
-    try:
-        said, errors = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise VtaxError(f"{PROGRAM} did not answer within {timeout_s:.0f} s", BUSY) from None
-    if process.returncode != 0:
-        raise _failure(process.returncode, errors)
-    return said
-
-
-def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """The first line of output; raises VtaxError when the program ends without one, or takes too
-    long."""
-    assert process.stdout is not None and process.stderr is not None
-    deadline, said = time.monotonic() + timeout_s, b""
-    while b"\n" not in said:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-            raise VtaxError(f"{PROGRAM} did not slow the service within {timeout_s:.0f} s", BUSY)
-        piece = os.read(process.stdout.fileno(), 1 << 16)
-        if not piece:
-            raise _failure(process.wait(END_S), process.stderr.read(1 << 16))
-        said += piece
-    return said.partition(b"\n")[0]
+        return _read(kind, running.rest(within_s))
+    finally:
+        running.end()
 
 
 def _read(kind: type[A], said: bytes) -> A:
@@ -385,25 +362,3 @@ def _read(kind: type[A], said: bytes) -> A:
         raise VtaxError(
             f"{PROGRAM} is not of this version: it said {words!r}", "run 'make setup'"
         ) from None
-
-
-def _failure(code: int, errors: bytes) -> VtaxError:
-    words = tail(errors.decode(errors="replace"), 1) or f"{PROGRAM} ended with {code}"
-    words = words.removeprefix("vtax: ")
-    return (MisuseError if code == MISUSE else VtaxError)(words)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the program restore what it changed, which it also does when a signal that it handles
-    ends it."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()

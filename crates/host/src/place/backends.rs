@@ -1,7 +1,5 @@
 //! The ways to make threads slower, which of them are possible here, and what each lacks.
 
-use std::env;
-use std::path::PathBuf;
 use std::thread::spawn;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +10,7 @@ use vtax_sys::tree::Tree;
 
 use crate::place::cores::Cores;
 use crate::place::cpus;
+use crate::place::xen_cap;
 
 /// A way to make threads slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,15 +168,9 @@ fn no_xen(tree: &Tree) -> Option<String> {
     if !control.is_some_and(|text| text.contains("control_d")) {
         return Some("this is not domain 0 of Xen".into());
     }
-    xl().is_none().then(|| "xl is not on the PATH".into())
-}
-
-/// The path of Xen's tool `xl`.
-pub fn xl() -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder| folder.join("xl"))
-        .find(|file| file.is_file())
+    xen_cap::xl()
+        .is_none()
+        .then(|| "xl is not on the PATH".into())
 }
 
 #[cfg(test)]

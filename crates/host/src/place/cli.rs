@@ -48,7 +48,8 @@ pub struct ThreadsArguments {
     /// How long to watch the threads
     #[arg(long = "for", value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     duration: Duration,
-    /// Watch until standard input ends, or a signal comes, instead of for a time
+    /// Watch until standard input ends, or a signal comes, instead of for a time. A line of JSON
+    /// says when this begins
     #[arg(long, conflicts_with = "duration")]
     until_eof: bool,
     /// Print it as JSON
@@ -194,7 +195,11 @@ impl ThreadsArguments {
         }
         let window = if self.until_eof {
             let end = End::new()?;
-            window::measure(&tree, &self.pid, || end.wait())?
+            let wait = || {
+                output::json(&json!({"watching": true}))?;
+                end.wait()
+            };
+            window::measure(&tree, &self.pid, wait)?
         } else {
             let wait = || {
                 sleep(self.duration);

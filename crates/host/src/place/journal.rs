@@ -19,6 +19,7 @@ use vtax_sys::tree::Tree;
 
 use crate::place::domain::process::Processes;
 use crate::place::domain::thread_folder;
+use crate::place::xen_cap;
 
 /// Where journals are, unless a caller says otherwise: gone with the affinities at a restart.
 pub const STATE: &str = "/run/vtax/place";
@@ -38,7 +39,7 @@ pub struct Affinity {
     pub to: Option<String>,
 }
 
-/// The content of a file in `/proc` or `/sys`.
+/// The content of a file in `/proc` or `/sys`, or the cap of Xen's domain 0 (`xen_cap::SETTING`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     pub path: String,
@@ -221,6 +222,9 @@ impl Affinity {
 ///
 /// Fails with a line when the kernel refuses or the file reads otherwise afterwards.
 pub fn set(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
+    if path == xen_cap::SETTING {
+        return xen_cap::write(text);
+    }
     let is_set = || tree.text(path).is_some_and(|now| now == text);
     if is_set() {
         return Ok(());

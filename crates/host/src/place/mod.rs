@@ -21,3 +21,4 @@ pub mod slow;
 mod tables;
 pub mod watch;
 pub mod window;
+mod xen_cap;

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from vtax.core.errors import VtaxError
-from vtax.environments import qemu_program, sandbox
+from vtax.environments import link, qemu_program, sandbox
 from vtax.environments.agent import MachineLostError
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
@@ -59,6 +59,9 @@ class Emulated:
     """File with the emulated host's memory; None: anonymous memory, which cannot be saved."""
     kept: Path | None = None
     """Folder of the real host's that programs in the emulated host write (tree.py)."""
+    network_pid: int | None = None
+    """The process whose network namespace QEMU is in, with a tap for the machine's network card
+    there; None: no network."""
     saved: bool = False
     """Whether `ram` is of a saved machine: then it is mapped privately, so that the file stays as
     it is."""
@@ -88,7 +91,8 @@ def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors
         writable[machine.kept] = sandbox.WORK / KEPT
     box = sandbox.Box(
         work, machine.view, read_only, writable,
-        environment=machine.qemu.environment, has_tree=True,
+        devices=(link.TUN_DEVICE,) if machine.network_pid else (),
+        environment=machine.qemu.environment, has_tree=True, namespace_pid=machine.network_pid,
     )  # fmt: skip
     return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
 
@@ -121,6 +125,9 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     if machine.image:
         drive = f"file={_inside('image')},format={machine.image_format},readonly=on"
         line += ["-drive", f"if=none,id=image,{drive}", "-device", "virtio-blk-pci,drive=image"]
+    if machine.network_pid:
+        line += ["-netdev", f"{link.tap()},id=link"]
+        line += ["-device", "virtio-net-pci,netdev=link,romfile="]
     return [*line, "-incoming", "defer"] if machine.saved else line
 
 

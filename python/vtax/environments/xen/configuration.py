@@ -10,10 +10,11 @@ from typing import Any, Literal, Self
 from vtax.core import binaries
 from vtax.environments import guest_kernel, qemu_program, sandbox, swap, unpacked_qemu
 from vtax.environments.base import HostTree
-from vtax.environments.capabilities import Capability, Files, Guests, RecordInside
+from vtax.environments.capabilities import Capability, Files, Guests, Link, RecordInside
 from vtax.environments.emulated_host import emulator, plugins
 from vtax.environments.emulated_host.emulator import Emulated
 from vtax.environments.guest_kernel import GuestKernel
+from vtax.environments.link import Wanted
 from vtax.environments.qemu_program import Emulator, Hypervisor
 from vtax.environments.ssh_client import Login
 from vtax.environments.xen import dom0, parts
@@ -51,6 +52,7 @@ class XenConfiguration(HostTree):
     kernel: Path | None = None
     snapshot: bool = True
     swap_bytes: int = 0
+    link: Wanted | None = None
     host: Login | None = None
     """The dom0 of a real Xen host; None: an emulated machine."""
     pushed: tuple[Path, ...] = ()
@@ -72,7 +74,12 @@ class XenConfiguration(HostTree):
     def offered(self) -> frozenset[type[Capability]]:
         if self.host is not None:
             return frozenset({Files, RecordInside})
-        return frozenset(self.offers) - (set() if self.domain == "domu" else {Guests})
+        lacks = (set() if self.domain == "domu" else {Guests}) | (set() if self.link else {Link})
+        return frozenset(self.offers) - lacks
+
+    def slowed_by(self) -> frozenset[str] | None:
+        ways = ("xen-cap", "hog", *(("emulator",) if self.slow_cores else ()))
+        return frozenset(ways) if self.link else None
 
     def asked(self) -> Mapping[str, Any]:
         """Plain values that distinguish one saved machine from another."""
@@ -113,6 +120,7 @@ class XenConfiguration(HostTree):
             self.cap_percent,
             modules,
             swaps=self.swap_bytes > 0,
+            linked=self.link is not None,
         )
 
     def emulated(
@@ -121,6 +129,7 @@ class XenConfiguration(HostTree):
         modules: tuple[str, ...],
         ram: Path | None = None,
         saved: bool = False,
+        network_pid: int | None = None,
     ) -> Emulated:
         """The emulated machine; the file `ram`, if given, has its memory."""
         is_domu = self.domain == "domu"
@@ -140,6 +149,7 @@ class XenConfiguration(HostTree):
             is_measured=not is_domu,
             ram=ram,
             saved=saved,
+            network_pid=network_pid,
         )
 
     def _emulator(self, memory_bytes: int, cpus: int) -> Emulator:

@@ -42,6 +42,8 @@ class Domain:
     modules: Sequence[str]
     swaps: bool
     """Whether it has a disk: the first of dom0's."""
+    linked: bool
+    """Whether it has a network card, behind dom0's bridge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,13 @@ def configuration_file(number: int) -> PurePosixPath:
 def shell(script: str) -> list[str]:
     """The command that runs shell commands in dom0."""
     return ["busybox", "sh", "-c", script]
+
+
+def bridge_script() -> str:
+    """Shell commands that join dom0's network card to a bridge for guests."""
+    lines = ["set -e", f"busybox brctl addbr {parts.BRIDGE}"]
+    lines += [f"busybox brctl addif {parts.BRIDGE} eth0", "busybox ip link set eth0 up"]
+    return "\n".join([*lines, f"busybox ip link set {parts.BRIDGE} up"])
 
 
 def toolstack_script() -> str:
@@ -124,6 +133,7 @@ def configuration(domain: Domain, boot: Boot) -> str:
         "cap": domain.cap_percent,
         "p9": shared,
         "disk": [_DISK] if domain.swaps else [],
+        "vif": [f"script={parts.INTERFACE_SCRIPT}"] if domain.linked else [],
         **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "destroy"),
     }
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())

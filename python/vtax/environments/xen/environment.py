@@ -11,7 +11,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import packages, qemu_program, sandbox, swap
+from vtax.environments import link, packages, qemu_program, sandbox, swap
 from vtax.environments.base import (
     ON_OFF,
     MachineLike,
@@ -27,6 +27,8 @@ from vtax.environments.capabilities import (
     Capability,
     Files,
     Guests,
+    Link,
+    LinkKind,
     Pause,
     RecordInside,
     RecordOutside,
@@ -40,8 +42,9 @@ from vtax.environments.xen.configuration import Domain, XenConfiguration
 SMALLEST_BYTES = 192 << 20
 MOST_WEIGHT = 65535
 MOST_GUESTS = 4
-OF_EMULATED = ("guests", "snapshot", "swap", "slow-cores")
-OF_DOMUS = ("mode", "guests", "pcpus", "weight", "cap")
+OF_EMULATED = ("guests", "snapshot", "swap", "slow-cores", "net", "rate")
+OF_DOMUS = ("mode", "guests", "pcpus", "weight", "cap", "net", "rate")
+LINKS: Mapping[LinkKind, str | None] = {"tap": "eth0"}
 
 
 class Installed(Check):
@@ -79,6 +82,7 @@ class Xen(XenConfiguration):
         "weight": "a domU's share of CPU time under credit2, beside dom0's 256 (default: 256)",
         "cap": "the most CPU time of a domU, in percent of a CPU (default: 0, no limit)",
         "slow-cores": "on: its CPUs can be slowed while it runs (default: off)",
+        **link.KEYS,
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "host": "ssh:root@HOST, a real Xen host's dom0 (default: an emulated machine)",
         "config": "ssh's configuration file for host= (default: the user's)",
@@ -90,9 +94,10 @@ class Xen(XenConfiguration):
         RecordOutside: "xen",
         RecordInside: "xen",
         Guests: "xen",
+        Link: "xen:net=tap",
         Pause: "xen",
     }
-    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap, link.Links)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -122,6 +127,7 @@ class Xen(XenConfiguration):
             snapshot=choice("xen", "snapshot", options.get("snapshot", "on"), ON_OFF),
             host=host,
             swap_bytes=_swap(guests, options),
+            link=_link(guests, options),
         )
 
     def host_cpus(self) -> int:
@@ -139,6 +145,7 @@ class Xen(XenConfiguration):
         sandbox.bubblewrap()
         if self.swap_bytes:
             swap.check_guest()
+        link.check(self.name, self.link)
         parts.kernel(self.kernel)
         if self.domain != "native":
             if reason := parts.obstacle():
@@ -170,6 +177,7 @@ class Xen(XenConfiguration):
         return (
             f"{what[self.domain]}, on {where}, Linux {release}, "
             f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
+            f"{link.said(self.link)}"
         )
 
 
@@ -187,6 +195,13 @@ def _host(domain: Domain, options: Mapping[str, str]) -> Login | None:
     if wrong := next((key for key in OF_EMULATED if key in options), None):
         raise MisuseError(f"xen: {wrong}= is for the emulated machine, not for host=")
     return Login.parse(target, options.get("config"))
+
+
+def _link(guests: int, options: Mapping[str, str]) -> link.Wanted | None:
+    found = link.wanted("xen", options, LINKS)
+    if found and guests > 1:
+        raise MisuseError("xen: net= is for one domU, which has the link's address", "use guests=1")
+    return found
 
 
 def _swap(guests: int, options: Mapping[str, str]) -> int:

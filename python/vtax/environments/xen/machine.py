@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from vtax.environments.capabilities import (
     offered,
 )
 from vtax.environments.emulated_host.started import HOST_TIMEOUT_S, StartedHost
+from vtax.environments.link import Network
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
 from vtax.environments.xen import boot, parts
@@ -39,7 +41,12 @@ class XenMachine(MachineLike):
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._xen = xen
         self._work = work
-        self._started = StartedHost(XenRecipe.of(xen), work, cpus)
+        self._held = contextlib.ExitStack()
+        with self._held:
+            self._network = self._held.enter_context(Network(xen.link)) if xen.link else None
+            pid = self._network.namespace_pid if self._network else None
+            self._started = StartedHost(XenRecipe.of(xen, pid), work, cpus)
+            self._held = self._held.pop_all()
         self.host = self._started.host
         """The dom0 of a domU; otherwise the machine itself."""
         self.launch = self._started.launch
@@ -49,6 +56,8 @@ class XenMachine(MachineLike):
             self._agents[0].look_at_clock()
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
+            if self._network:
+                self._network.configure(self.run, work)
         except BaseException:
             self.kill()
             raise
@@ -84,7 +93,9 @@ class XenMachine(MachineLike):
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
         agent, emulator = self._agents[0], self._started.emulator
+        network, tool = self._network, str(parts.TOOL)
         found = (
+            *([network.served_by(self.host, tool, self.pid)] if network else []),
             Files(agent.push, agent.pull),
             RecordInside(lambda: str(binaries.find("vtax-host"))),
             RecordOutside({}, self.host, str(parts.RECORDER))
@@ -114,6 +125,7 @@ class XenMachine(MachineLike):
     def kill(self) -> None:
         """End the machine now."""
         self._started.kill()
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self

@@ -42,6 +42,8 @@ DOM0_MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio",
     "xen_blkback", "xen_evtchn", "xen_gntdev", "xen_privcmd", "xenfs",
 )  # fmt: skip
+DOM0_LINK_MODULES = ("virtio_net", "bridge", "xen_netback")
+GUEST_LINK_MODULES = ("xen_netfront",)
 GUEST_MODULES = ("9p", "9pnet_xen", "overlay", "xen_blkfront")
 VARIABLES = f"export PATH=/usr/lib/xen-{VERSION}/bin:/usr/bin:/bin LD_LIBRARY_PATH={LIBRARIES}"
 """The first line of a shell script that uses the toolstack."""
@@ -52,12 +54,28 @@ RECORDER_SCRIPT = f"""\
 shift
 exec {HOST_PROGRAM} record-xen "$@"
 """
+TOOL = PurePosixPath("/bin/with-toolstack")
+"""`vtax-host` where it finds Xen's toolstack."""
+_TOOL_SCRIPT = f"""\
+#!/bin/busybox sh
+{VARIABLES}
+exec {HOST_PROGRAM} "$@"
+"""
 DISK_SCRIPT = PurePosixPath("/bin/connect-disk")
 _DISK_SCRIPT_TEXT = """\
 #!/bin/busybox sh
 [ "$1" = add ] || exit 0
 device=$(xenstore-read "$XENBUS_PATH/params")
 xenstore-write "$XENBUS_PATH/physical-device" "$(busybox stat -c %t:%T "$device")"
+xenstore-write "$XENBUS_PATH/hotplug-status" connected
+"""
+INTERFACE_SCRIPT = PurePosixPath("/bin/connect-interface")
+BRIDGE = "link0"
+"""dom0's bridge, which joins its network card with the domU's."""
+_INTERFACE_SCRIPT_TEXT = f"""\
+#!/bin/busybox sh
+[ "$1" = online ] || exit 0
+busybox brctl addif {BRIDGE} "$vif" && busybox ip link set "$vif" up || exit 1
 xenstore-write "$XENBUS_PATH/hotplug-status" connected
 """
 KERNEL = PurePosixPath("/guest/kernel")
@@ -123,35 +141,39 @@ def kernel(image: Path | None) -> GuestKernel:
     return found
 
 
-def guest(kernel: GuestKernel) -> Domain:
+def guest(kernel: GuestKernel, *, linked: bool = False) -> Domain:
     """A domU, which has nothing but the agent until it sees dom0's exports."""
-    modules = ModuleTree(kernel.tree).closure(GUEST_MODULES)
+    wanted = GUEST_MODULES + (GUEST_LINK_MODULES if linked else ())
+    modules = ModuleTree(kernel.tree).closure(wanted)
     files = {"init": binaries.find("vtax-agent").read_bytes(), **_files(modules)}
     return Domain(newc(files, ("dev", "modules", "proc", "sys", "tmp")), _paths(modules))
 
 
-def first_domain(kernel: GuestKernel, guest: Domain) -> Domain:
+def first_domain(kernel: GuestKernel, guest: Domain, *, linked: bool = False) -> Domain:
     """A dom0 that starts such guests; it takes about 0.3 s and 160 MB."""
-    modules, own = ModuleTree(kernel.tree).closure(DOM0_MODULES), _tree()
+    wanted = DOM0_MODULES + (DOM0_LINK_MODULES if linked else ())
+    modules, own = ModuleTree(kernel.tree).closure(wanted), _tree()
     files = {"init": binaries.find("vtax-agent").read_bytes(), **_files(modules)}
     files |= {"bin/busybox": contents.busybox().read_bytes()}
     files |= {name: (own / name).read_bytes() for name in PROGRAMS}
     files |= _libraries(own) | {KEYMAP: b""} | _recorder()
-    files[str(DISK_SCRIPT.relative_to("/"))] = _DISK_SCRIPT_TEXT.encode()
+    scripts = {DISK_SCRIPT: _DISK_SCRIPT_TEXT, INTERFACE_SCRIPT: _INTERFACE_SCRIPT_TEXT}
+    files |= {str(path.relative_to("/")): text.encode() for path, text in scripts.items()}
     files[str(KERNEL.relative_to("/"))] = kernel.kernel.read_bytes()
     files[str(INITRAMFS.relative_to("/"))] = guest.initramfs
     return Domain(newc(files, contents.folders(files)), _paths(modules))
 
 
 def _recorder() -> dict[str, bytes]:
-    """The recorder of Xen's events under the name that is asked to `record`; nothing where vtax's
-    own recorder is not installed."""
+    """`vtax-host`, also under the name that is asked to `record` Xen's events; nothing where it is
+    not installed."""
     try:
         program = binaries.find(HOST_PROGRAM.name)
     except VtaxError:
         return {}
     found = {LIBRARIES / path.name: path.read_bytes() for path in contents.needed(program)}
-    found |= {HOST_PROGRAM: program.read_bytes(), RECORDER: RECORDER_SCRIPT.encode()}
+    found[HOST_PROGRAM] = program.read_bytes()
+    found |= {RECORDER: RECORDER_SCRIPT.encode(), TOOL: _TOOL_SCRIPT.encode()}
     return {str(path).lstrip("/"): content for path, content in found.items()}
 
 

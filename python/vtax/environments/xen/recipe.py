@@ -31,11 +31,13 @@ class XenRecipe:
     attempts: int = 1
     nudge_s: float | None = None
     emulated_clock: bool = False
+    network_pid: int | None = None
+    """The process that holds the network namespace of the machine's link; None: no link."""
 
     @classmethod
-    def of(cls, xen: XenConfiguration) -> Self:
+    def of(cls, xen: XenConfiguration, network_pid: int | None = None) -> Self:
         """The recipe, with the kernel that is there now; raises VtaxError when it cannot do."""
-        return cls(xen, parts.kernel(xen.kernel))
+        return cls(xen, parts.kernel(xen.kernel), network_pid=network_pid)
 
     @property
     def what(self) -> str:
@@ -43,8 +45,9 @@ class XenRecipe:
 
     @property
     def snapshot(self) -> bool:
-        # dom0 of a saved machine would remember the content of another disk.
-        return self.xen.snapshot and not self.xen.swap_bytes
+        # dom0 of a saved machine would remember the content of another disk; a link is made anew
+        # for each machine.
+        return self.xen.snapshot and not self.xen.swap_bytes and not self.xen.link
 
     def name(self) -> Name:
         versions = [parts.VERSION, self.kernel.release]
@@ -55,14 +58,17 @@ class XenRecipe:
         if xen.domain != "domu":
             machine = xen.emulated(self.kernel, measured_modules(self.kernel), ram)
             return Booting(machine, self.kernel.initramfs.read_bytes(), _await_measured)
-        guest = parts.guest(self.kernel)
-        first = parts.first_domain(self.kernel, guest)
-        machine = xen.emulated(self.kernel, first.modules, ram)
+        linked = xen.link is not None
+        guest = parts.guest(self.kernel, linked=linked)
+        first = parts.first_domain(self.kernel, guest, linked=linked)
+        machine = xen.emulated(self.kernel, first.modules, ram, network_pid=self.network_pid)
 
         def start(emulator: Emulator, agent: Agent) -> Hellos:
             hello = agent.hello(HOST_TIMEOUT_S)
             host = EmulatedHost(agent)
             host.set_clock()
+            if linked:
+                host.must(dom0.shell(dom0.bridge_script()), "make a bridge for its domU")
             domains = [xen.domu(n, guest.modules) for n in range(xen.guests)]
             return Hellos(hello, boot.start_domus(emulator, host, domains))
 

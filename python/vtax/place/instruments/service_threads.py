@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from vtax.core.runner.repetition import Repetition
 from vtax.environments.capabilities import Capability, Link
-from vtax.place.service_domain import RUNS_A_GUEST, Service, Thread, Window, watched
+from vtax.place.service_domain import RUNS_A_GUEST, Service, Window, watched
 from vtax.workloads.base import Metric
 
 CPU = "service_cpu_percent"
@@ -41,20 +41,24 @@ class ServiceThreads:
 
     @contextmanager
     def around(self, repetition: Repetition) -> Iterator[None]:
-        with watched(self.service.pids) as found:
+        with watched(self.service.pids, self.service.on) as found:
             yield
         (window,) = found
         self.service.seen(window)
-        took = self.seconds or window.window_s
-        repetition.metrics += metrics(window, self.service.threads, took)
+        repetition.metrics += metrics(self.service, window, self.seconds)
 
 
-def metrics(window: Window, threads: Sequence[Thread], seconds: float) -> list[Metric]:
-    """Sums over the threads, for each of `seconds`; a value that a thread lacks has no sum.
+def metrics(service: Service, window: Window, works_s: float | None) -> list[Metric]:
+    """Sums over the service's threads, for each second of `works_s`, or else of the window; a value
+    that a thread lacks has no sum.
 
-    Without threads the kernel serves the machine: the CPU time is that of softirqs on all CPUs.
+    Without threads the kernel serves the machine: the CPU time is that of softirqs on all CPUs. A
+    host around the machine serves it with all that it does, in the whole window.
     """
+    threads, seconds = service.threads, works_s or window.window_s
     work = [each.cpu_s for each in threads]
+    if service.around:
+        work, seconds = [each.busy_s for each in window.cpus], window.window_s
     found: Mapping[str, tuple[str, float, Sequence[float | None]]] = {
         CPU: ("%", 100.0, work or [each.softirq_s for each in window.cpus]),
         GUEST: ("%", 100.0, [each.cpu_s for each in window.threads if each.role in RUNS_A_GUEST]),

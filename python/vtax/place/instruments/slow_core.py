@@ -38,7 +38,8 @@ class SlowCore:
     @contextmanager
     def around(self, repetition: Repetition) -> Iterator[None]:
         service = self.service
-        with slowed(self.backend, self.percent, service.alive(), service.cpu) as held:
+        tids = service.alive()
+        with slowed(self.backend, self.percent, tids, service.cpu, service.on) as held:
             yield
         found = {OBTAINED: held.obtained_percent, LOW: held.low, HIGH: held.high}
         repetition.metrics += [

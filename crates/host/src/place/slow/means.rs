@@ -18,6 +18,7 @@ use crate::place::journal::{self, Affinity, Before, Setting};
 use crate::place::slow::hog::Hog;
 use crate::place::slow::probe::{Obtained, Slowness, compare};
 use crate::place::slow::{Request, Target};
+use crate::place::xen_cap;
 
 /// Full speed, in percent.
 const FULL: f64 = 100.0;
@@ -43,9 +44,9 @@ enum Way {
         cpu: usize,
         hog: Option<Hog>,
     },
-    /// A file that sets the speed of the CPU.
+    /// A file that sets the speed of the CPU, or Xen's cap of domain 0, which holds no CPU.
     Setting {
-        cpu: usize,
+        cpu: Option<usize>,
         full: Setting,
         slow: String,
     },
@@ -68,7 +69,8 @@ impl Means {
         let cpu = match &way {
             Way::Nothing => None,
             Way::Quota(_) => request.cpu,
-            Way::Hog { cpu, .. } | Way::Setting { cpu, .. } => Some(*cpu),
+            Way::Hog { cpu, .. } => Some(*cpu),
+            Way::Setting { cpu, .. } => *cpu,
             Way::CoreType { slow, .. } => Some(*slow),
         };
         let mut before = Before::now(tree);
@@ -140,7 +142,8 @@ impl Means {
             }
             Way::Setting { cpu, full, slow } => {
                 let set = |text: &str| journal::set(tree, &full.path, text);
-                compare(probe, Some(*cpu), even, || set(&full.text), || set(slow))
+                let slowness = if cpu.is_some() { even } else { uneven };
+                compare(probe, *cpu, slowness, || set(&full.text), || set(slow))
             }
             Way::CoreType { fast, slow } => {
                 let on = |cpu: usize| {
@@ -241,6 +244,7 @@ fn way(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Way, Error>
                 .ok_or_else(|| refused(request.backend, "this CPU has no speed"))?;
             let slow = request.percent.to_string();
             let full = Setting { path, text };
+            let cpu = Some(cpu);
             Ok(Way::Setting { cpu, full, slow })
         }
         Backend::CoreType => {
@@ -255,11 +259,20 @@ fn way(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Way, Error>
             movable(targets, slow)?;
             Ok(Way::CoreType { fast: *fast, slow })
         }
-        Backend::XenCap => Err(refused(
-            request.backend,
-            "this program does not set it yet: xl sched-credit2 -d Domain-0 -c PERCENT",
-        )),
+        Backend::XenCap => domain_0(tree, request.percent),
     }
+}
+
+/// The cap is in percent of one CPU, for all of domain 0's CPUs together.
+fn domain_0(tree: &Tree, percent: f64) -> Result<Way, Error> {
+    let cpus = u32::try_from(cpus::online(tree).len()).unwrap_or(u32::MAX);
+    let text = xen_cap::read().map_err(|reason| refused(Backend::XenCap, &reason))?;
+    let path = xen_cap::SETTING.to_owned();
+    Ok(Way::Setting {
+        cpu: None,
+        full: Setting { path, text },
+        slow: format!("{:.0}", percent * f64::from(cpus)),
+    })
 }
 
 fn refused(backend: Backend, reason: &str) -> Error {
@@ -364,7 +377,7 @@ fn frequency(tree: &Tree, cpu: usize, share: f64) -> Result<Way, Error> {
         .unwrap_or(0.0);
     let slow = (full * share).max(least);
     Ok(Way::Setting {
-        cpu,
+        cpu: Some(cpu),
         full: Setting { path, text },
         slow: format!("{slow:.0}"),
     })

@@ -8,7 +8,6 @@ mediated vPMU only the guest can count its own hardware events, by the guest's c
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from vtax.core.recorder.recorder import Recorder, failure
 from vtax.core.runner.repetition import Repetition
 from vtax.environments import guest_page
 from vtax.environments.agent import unless_lost
+from vtax.environments.background import Background
 from vtax.environments.capabilities import (
     Capability,
     GuestPage,
@@ -176,57 +176,39 @@ class RemoteRecorder:
 
     def __init__(self, host: Shell, program: str, name: str = "0") -> None:
         self._host, self._program = host, program
-        self._folder = FOLDERS_THERE / name
+        self._running = Background(host, FOLDERS_THERE / name)
+        self._out = self._running.folder / "rows"
 
     def start(self, options: RecordOptions, target: Target) -> None:
         """Start the recorder and wait until it counts; raises VtaxError with its own words."""
-        line = [self._program, "record", "--out", str(self._folder / "out")]
+        line = [self._program, "record", "--out", str(self._out)]
         line += [*options.arguments(), *target.arguments()]
-        script = (
-            f"mkdir -p {self._folder} && cd {self._folder} && "
-            f"{{ {shlex.join(line)} > said 2>&1 & echo $! > pid; }}"
-        )
-        self._host.must(["busybox", "sh", "-c", script], "start the recorder", leave=True)
-        waited = self._wait(f"[ -e out/{STREAM} ]", READY_TENTHS)
-        if waited != 0:
+        self._running.start(line, "start the recorder")
+        if not self._running.wait(f"[ -e {self._out / STREAM} ]", READY_TENTHS):
             raise self._failed("did not begin in time")
 
     def finish(self) -> None:
         """Ask the recorder to end, and wait until its files are complete. Raises VtaxError when it
         does not finish in time.
         """
-        self._shell('kill -INT "$(cat pid)"')
-        self._wait("false", FINISH_TENTHS)
-        if self._shell(f"[ -e out/{RECORD} ]") != 0:
+        self._running.signal("INT")
+        self._running.ended(FINISH_TENTHS)
+        if self._running.shell(f"[ -e {self._out / RECORD} ]") != 0:
             raise self._failed("did not finish")
 
     def fetch(self, out: Path) -> None:
         """Fetch the files, and remove them in the machine."""
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (ROWS, EVENTS, RECORD):
-            content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
-            write_atomic(out / file, content)
-        self._host.run(["busybox", "rm", "-r", str(self._folder)])
+            write_atomic(out / file, self._host.pull(str(self._out / file), MAX_FILE_BYTES))
+        self._running.remove()
 
     def kill(self) -> None:
         """End the recorder now, if it runs."""
-        self._shell('kill -KILL "$(cat pid)"')
-
-    def _shell(self, script: str) -> int | None:
-        whole = f"cd {self._folder} && {script}"
-        return self._host.run(["busybox", "sh", "-c", whole]).outcome.exit_code
-
-    def _wait(self, until: str, tenths: int) -> int | None:
-        """0 when `until` became true; 1 when the recorder had ended, 2 when the time was up."""
-        return self._shell(
-            f'i=0; until {until}; do kill -0 "$(cat pid)" 2>/dev/null || exit 1; '
-            f'i=$((i+1)); [ "$i" -lt {tenths} ] || exit 2; sleep 0.1; done'
-        )
+        self._running.signal("KILL")
 
     def _failed(self, what: str) -> VtaxError:
-        said = ""
-        with unless_lost():
-            said = self._host.tail(str(self._folder / "said"), 4096).decode(errors="replace")
+        said = self._running.errors()
         with unless_lost():
             self.kill()
         return failure(None, said or f"the recorder around the machine {what}")
