@@ -54,7 +54,6 @@ def test_the_defaults_are_a_paravirtualized_domu() -> None:
         ("xen:guests=5", "guests=5 must be a whole number from 1 to 4"),
         ("xen:guests=2,pcpus=3", "pcpus=3 must be a whole number from 1 to 2"),
         ("xen:guests=2,swap=1G", "swap= is for one domU"),
-        ("xen:guests=2,net=tap", "net= is for one domU"),
         ("xen:domain=dom0,net=tap", "net= is for a domU"),
         ("xen:rate=1G", "rate= without net="),
         ("xen:host=ssh:root@h,net=tap", "net= is for the emulated machine"),

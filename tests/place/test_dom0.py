@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tested_machines import checked
 from vtax.environments import build
-from vtax.environments.base import allowed_cpus
+from vtax.environments.base import MachineLike, allowed_cpus
 from vtax.environments.capabilities import Link
 from vtax.environments.xen import dom0, parts
 from vtax.environments.xen.machine import XenMachine
 from vtax.place.host_program import HostAround
-from vtax.place.service_domain import Service, slowed, watched
+from vtax.place.service_domain import Service, look, slowed, watched
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +35,7 @@ def domu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[XenMachine]:
         yield machine
 
 
-def around(machine: XenMachine) -> tuple[Link, HostAround]:
+def around(machine: MachineLike) -> tuple[Link, HostAround]:
     link = machine.offer(Link)
     assert link is not None and link.host is not None
     return link, HostAround(link.host, link.host_program)
@@ -93,3 +94,17 @@ def test_a_killed_program_leaves_dom0_as_it_was(domu: XenMachine) -> None:
 def test_a_host_without_slow_cores_has_no_emulator() -> None:
     assert build("xen:net=tap").slowed_by() == {"xen-cap", "hog"}
     assert build("xen:slow-cores=on").slowed_by() is None
+
+
+def test_several_domus_have_one_service(tmp_path: Path) -> None:
+    with checked("xen:guests=2,pcpus=1,net=tap,mem=192M").start(
+        tmp_path, allowed_cpus()
+    ) as machine:
+        link, host = around(machine)
+        before = link.counters()
+        for address in (link.address, *link.others):
+            subprocess.run(link.client(["bash", "-c", DATAGRAMS, "bash", address]), check=True)
+        # Each datagram is answered: nobody listens.
+        assert link.counters().sent.packets - before.sent.packets >= 10
+        names = {each.name for each in look((), on=host).threads}
+        assert {"vif1.0-q0-guest-rx", "vif2.0-q0-guest-rx"} <= names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -63,13 +63,39 @@ class Linked(Mock):
         return LinkCounters(Direction(1000 * step, step, 0), Direction(10 * step, step, step))
 
 
+class Guests(Linked):
+    """A mock of three guests behind one link."""
+
+    def offer(self, wanted: type[C]) -> C | None:
+        found = super().offer(wanted)
+        if isinstance(found, Link):
+            return replace(found, others=("10.213.1.3", "10.213.1.4"))  # type: ignore[return-value]
+        return found
+
+
+@dataclass(frozen=True)
+class ByAddress(Printed):
+    """Each guest has its own result: the last number of its address."""
+
+    failing: str = ""
+
+    def client(self, address: str, rate_bits: int, seconds: int) -> Sequence[str]:
+        code = "raise SystemExit(3)" if address == self.failing else "print({})"
+        return [sys.executable, "-c", code.format(address.rpartition(".")[2])]
+
+    def read(self, stdout: str) -> LoadResult:
+        return replace(super().read(stdout), percentiles={50: float(stdout) / 100})
+
+
 def repetition(tmp_path: Path, machine: MachineLike, load: Load, seconds: int) -> Repetition:
     argv = load.command(seconds).argv
     return Repetition(load.name, machine, tmp_path, "r0", tmp_path / "out", argv)
 
 
-def measured(tmp_path: Path, load: Load, seconds: int = 1) -> dict[str, Metric]:
-    machine = Linked(World(), "mock", checked("native"))
+def measured(
+    tmp_path: Path, load: Load, seconds: int = 1, kind: type[Linked] = Linked
+) -> dict[str, Metric]:
+    machine = kind(World(), "mock", checked("native"))
     found = repetition(tmp_path, machine, load, seconds)
     run(found, load.command(seconds), {}, [Loading(load, seconds, CPUS)])
     return {each.name: each for each in found.metrics}
@@ -142,3 +168,13 @@ def test_a_server_that_does_not_start_is_one_error(start: Start, tmp_path: Path)
     load = Printed(server=serving(1, ("sh", "-c", "echo 'no such module' >&2; exit 3")))
     with pytest.raises(VtaxError, match="its server ended with exit code 1: no such module"):
         serve(load, machine, tmp_path / "work0", "server", {"PATH": DEFAULT_PATH})
+
+
+def test_several_guests_have_a_client_each(tmp_path: Path) -> None:
+    found = measured(tmp_path, ByAddress(), kind=Guests)
+    assert found["throughput"].value == 2 + 3 + 4
+    assert found["requests"].value == 3 * 7
+    assert found["latency_p50_s"].value == 0.04, "the slowest guest's"
+    (tmp_path / "again").mkdir()
+    with pytest.raises(VtaxError, match="its client ended with exit code 3"):
+        measured(tmp_path / "again", ByAddress(failing="10.213.1.3"), kind=Guests)

@@ -211,6 +211,8 @@ class Link(Capability):
     """The command line that runs a program at the other end. The program ends when its starter
     does."""
     counters: Callable[[], LinkCounters]
+    others: tuple[str, ...] = ()
+    """Addresses of the machine's further guests, which are as `Guests` counts them."""
     host: Shell | None = None
     """The host around the machine that serves it; None: threads of this host do."""
     host_program: str = "vtax-host"

@@ -14,6 +14,7 @@ another network, and no address of this host is used.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import shutil
 import subprocess
@@ -200,14 +201,14 @@ class Network:
         """The process that holds the namespace of the machine's process."""
         return self.service.pid
 
-    def configure(self, run: RunInside, work: Path) -> None:
-        """Give the machine's interface its address, by `run`, with a folder in the machine's
-        `work`."""
+    def configure(self, run: RunInside, work: Path, number: int = 0) -> None:
+        """Give the interface of the machine, or of this one of its guests, its address, by `run`,
+        with a folder in the machine's `work`."""
         interface = self._link.interface
         if interface is None:
             return
         exchange = Exchange(work, "link")
-        steps = [f"address add {GUEST}/30 dev {interface}", f"link set {interface} up"]
+        steps = [f"address add {_guest(number)}/24 dev {interface}", f"link set {interface} up"]
         steps += [f"route add {CLIENT}/32 via {GATEWAY}"]
         exchange.create({"steps": _batch("link set lo up", *steps)})
         argv = [_program("ip"), "-batch", "steps"]
@@ -226,9 +227,10 @@ class Network:
             self._counters,
         )
 
-    def served_by(self, host: Shell, program: str, *pids: int) -> Link:
-        """The capability of a machine that a host around it serves, which has `vtax-host`."""
-        return replace(self.offered(*pids), host=host, host_program=program)
+    def served_by(self, host: Shell, program: str, guests: int, *pids: int) -> Link:
+        """The capability of guests that a host around them serves, which has `vtax-host`."""
+        others = tuple(_guest(number) for number in range(1, guests))
+        return replace(self.offered(*pids), others=others, host=host, host_program=program)
 
     def close(self) -> None:
         """End both namespaces, with every process in them that follows vtax."""
@@ -247,7 +249,7 @@ class Network:
         if self._link.has_tap:
             # The owner needs no capability to use it.
             steps += [f"tuntap add dev {TAP} mode tap user {os.geteuid()}"]
-            steps += [f"address add {GATEWAY}/30 dev {TAP}", f"link set {TAP} up"]
+            steps += [f"address add {GATEWAY}/24 dev {TAP}", f"link set {TAP} up"]
         self.service.run(["ip", "-batch", "-"], _batch(*steps))
         steps = ["link set lo up", f"address add {CLIENT}/30 dev {_CLIENT_END}"]
         steps += [f"link set {_CLIENT_END} up", f"route add {GUESTS} via {SERVICE}"]
@@ -337,6 +339,11 @@ class _Namespace:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _guest(number: int) -> str:
+    """The address of one of a machine's guests, the first of which is number 0."""
+    return str(ipaddress.IPv4Address(GUEST) + number)
 
 
 def _shape(rate_bits: int) -> list[str]:

@@ -124,8 +124,8 @@ def advise(
     """Say which of this host's threads for guests may go to slow cores: fast, slow or unknown.
 
     It watches the threads for a while and moves nothing. What a guest would lose comes from a run
-    of 'vtax place measure'. Without one that predicts anything the answer is unknown, unless
-    --like says which of its loads the guests are like.
+    of 'vtax place measure'. Without one that says anything it is what loads lost in vtax's own
+    measurements, unless --like says which load of a run the guests are like.
     docs/place.md says how to try a plan and take it back.
     """
     from vtax.core.page import render_terminal
@@ -178,8 +178,8 @@ def advise(
 
 def _predictor(
     run: Path | None, file: Path | None, runs: Path, like: str | None
-) -> tuple[Predictor | Sensitivity | None, str, str | None]:
-    """The predictor or sensitivity, its source, and the reason where there is none."""
+) -> tuple[Predictor | Sensitivity, str, str | None]:
+    """The predictor or sensitivity, its source, and why it is not the user's."""
     from vtax.core.errors import MisuseError
     from vtax.place import predictors
 

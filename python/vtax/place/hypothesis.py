@@ -11,12 +11,13 @@ environment or one load are not independent, which the interval ignores: it is r
 The predictor is the one whose interval lies farthest from zero, with the error divided among the
 predictors that were tried (Bonferroni), and only where a straight line through it predicts pairs
 that were left out better than the mean of the others does. Otherwise there is no predictor, and
-what was not measured is not known.
+what is known of a load that was not measured is between which elasticities the measured ones lie.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,16 @@ class Correlation:
         return max(self.low, -self.high, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Elasticities of the measured pairs: how many, their median, and where 95 % of others lie."""
+
+    n: int
+    median: float
+    low: float
+    high: float
+
+
 def hypothesis(loads: Sequence[PlaceLoad]) -> PlaceHypothesis:
     """The paper's hypothesis, over the loads that have an elasticity."""
     return _tested(HYPOTHESIS, loads)
@@ -69,6 +80,23 @@ def predictor(loads: Sequence[PlaceLoad]) -> Predictor | None:
         if strength > 0 and fitted.leave_one_out_error < fitted.mean_error:
             return fitted
     return None
+
+
+def spread(loads: Sequence[PlaceLoad]) -> Spread | None:
+    """Between which elasticities 95 % of further pairs lie, by order statistics.
+
+    With n pairs, another of their kind lies between the k-th smallest and the k-th largest in
+    n + 1 - 2k of n + 1 cases, whatever their distribution (Wilks, "Determination of sample sizes
+    for setting tolerance limits", Annals of Mathematical Statistics 1941). Noise of the
+    measurements widens it. None: fewer than 39 pairs, of which no two are 95 % apart.
+    """
+    found = sorted(each.elasticity for each in loads if each.elasticity is not None)
+    n = len(found)
+    # The tolerance keeps 1 / 40 of 40 from being less than 1.
+    k = math.floor((1.0 - CONFIDENCE) / 2 * (n + 1) + 1e-9)
+    if k < 1:
+        return None
+    return Spread(n, statistics.median(found), found[k - 1], found[n - k])
 
 
 def predicted(by: Predictor, value: float) -> tuple[float, float, float] | None:

@@ -1,8 +1,13 @@
-"""The predictor that advice uses: that of a run of `vtax place measure`, or a file of its own."""
+"""What is known of loads that were not measured: by a run of `vtax place measure`, by a file, or by
+the measurements that vtax has with it.
+
+A run with too few pairs for a predictor or for a spread leaves the question to those measurements.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,29 +17,42 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
 from vtax.core.formats.files import read_bounded
 from vtax.core.formats.folder import RECORD
+from vtax.core.formats.model import Strict
 from vtax.core.specs import unknown
-from vtax.place.record import PlaceRecord, Predictor
+from vtax.place import hypothesis
+from vtax.place.record import PlaceLoad, PlaceRecord, Predictor
 from vtax.place.sensitivity import Sensitivity, measured
 
 MAX_BYTES = 1 << 16
+MEASURED = "measured.json"
 _OF_PLACE = re.compile(r"Z-place(-\d+)?$")
 MEASURE = "'vtax place measure' with more environments and loads"
 """Part of a remedy."""
 
 
+class Measured(Strict):
+    """Measurements that vtax has with it: pairs of load and environment, measured elsewhere."""
+
+    measured: str
+    """Where and when."""
+    loads: tuple[PlaceLoad, ...]
+    """Without points."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A predictor, or why there is none."""
+    """What says how sensitive guests are: a line from a value of theirs, or what others lost."""
 
-    predictor: Predictor | None
+    predictor: Predictor | Sensitivity
     source: str
     """The file or folder, for the reader."""
     why: str | None = None
-    """None where there is a predictor; otherwise the reason, and what to do about it."""
+    """Why it is not from a measurement of the user's, and what to do about it."""
 
 
 def find(run: Path | None, file: Path | None, runs: Path) -> Found:
-    """The predictor of that file, else of that run, else of the newest run of the verb in `runs`.
+    """What that file says, else that run, else the newest run of the verb in `runs`, else what vtax
+    has with it.
 
     Raises MisuseError when the named file is something else, VtaxError when it is damaged.
     """
@@ -43,16 +61,38 @@ def find(run: Path | None, file: Path | None, runs: Path) -> Found:
     if run is None:
         run = _newest(runs)
     if run is None:
-        return Found(None, str(runs), _no_run(runs))
+        return _by_shipped(_no_run(runs))
     record = _record(run)
-    if record.predictor is not None:
-        return Found(record.predictor, str(run))
+    if found := _known(record.loads, record.predictor, str(run)):
+        return Found(found, str(run))
     reason = record.hypothesis.reason if record.hypothesis else "nothing was measured"
     best = "" if record.state == "complete" else f" (it is {record.state})"
-    return Found(
-        None, str(run), f"{run} predicts nothing{best}: {reason}; run {MEASURE}, or name a load"
-        " with --like",
-    )  # fmt: skip
+    return _by_shipped(
+        f"{run} predicts nothing{best}: {reason}; run {MEASURE}, or name a load with --like"
+    )
+
+
+def shipped() -> Measured:
+    """The measurements that vtax has with it."""
+    return Measured.model_validate_json((Path(__file__).parent / MEASURED).read_bytes())
+
+
+def _by_shipped(why: str) -> Found:
+    own = shipped()
+    source = f"vtax's own measurements ({own.measured})"
+    found = _known(own.loads, hypothesis.predictor(own.loads), source)
+    assert found is not None, "a test looks at the file"
+    return Found(found, source, f"{why}. Until then {source} are used")
+
+
+def _known(
+    loads: Sequence[PlaceLoad], line: Predictor | None, source: str
+) -> Predictor | Sensitivity | None:
+    """The line, or what the loads lost, if they are enough for an interval."""
+    if line is not None or (found := hypothesis.spread(loads)) is None:
+        return line
+    words = f"by {found.n} pairs of load and environment in {source}"
+    return Sensitivity(found.median, found.low, found.high, words)
 
 
 def like(name: str, run: Path | None, runs: Path) -> tuple[Sensitivity, str]:

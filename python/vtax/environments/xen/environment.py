@@ -127,7 +127,7 @@ class Xen(XenConfiguration):
             snapshot=choice("xen", "snapshot", options.get("snapshot", "on"), ON_OFF),
             host=host,
             swap_bytes=_swap(guests, options),
-            link=_link(guests, options),
+            link=link.wanted("xen", options, LINKS),
         )
 
     def host_cpus(self) -> int:
@@ -195,13 +195,6 @@ def _host(domain: Domain, options: Mapping[str, str]) -> Login | None:
     if wrong := next((key for key in OF_EMULATED if key in options), None):
         raise MisuseError(f"xen: {wrong}= is for the emulated machine, not for host=")
     return Login.parse(target, options.get("config"))
-
-
-def _link(guests: int, options: Mapping[str, str]) -> link.Wanted | None:
-    found = link.wanted("xen", options, LINKS)
-    if found and guests > 1:
-        raise MisuseError("xen: net= is for one domU, which has the link's address", "use guests=1")
-    return found
 
 
 def _swap(guests: int, options: Mapping[str, str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,7 +58,8 @@ class XenMachine(MachineLike):
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
             if self._network:
-                self._network.configure(self.run, work)
+                for number, agent in enumerate(self._agents):
+                    self._network.configure(partial(self._run_in, agent), work, number)
         except BaseException:
             self.kill()
             raise
@@ -95,7 +97,7 @@ class XenMachine(MachineLike):
         agent, emulator = self._agents[0], self._started.emulator
         network, tool = self._network, str(parts.TOOL)
         found = (
-            *([network.served_by(self.host, tool, self.pid)] if network else []),
+            *([network.served_by(self.host, tool, len(self._agents), self.pid)] if network else []),
             Files(agent.push, agent.pull),
             RecordInside(lambda: str(binaries.find("vtax-host"))),
             RecordOutside({}, self.host, str(parts.RECORDER))
@@ -139,6 +141,16 @@ class XenMachine(MachineLike):
             return boot.let_in(self._started.emulator, self.host)[0]
         self._agents = [self._started.agent]
         return self._started.agent.let_in(HOST_TIMEOUT_S)
+
+    def _run_in(
+        self,
+        agent: Agent,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float,
+    ) -> Finished:
+        return self._execute(agent, MachineCommand(argv, environment, folder, timeout_s))
 
     def _execute(self, agent: Agent, command: MachineCommand) -> Finished:
         limit = OutputLimit(self._work, command.folder, self.output_limit_bytes)

@@ -52,8 +52,9 @@ RECORDER_SCRIPT = f"""\
 #!/bin/busybox sh
 {VARIABLES}
 shift
-exec {HOST_PROGRAM} record-xen "$@"
+exec {HOST_PROGRAM} record-xen --buffer 8M "$@"
 """
+"""The buffer of each CPU takes bursts that are several times what an emulated dom0 reads."""
 TOOL = PurePosixPath("/bin/with-toolstack")
 """`vtax-host` where it finds Xen's toolstack."""
 _TOOL_SCRIPT = f"""\

@@ -7,8 +7,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -17,8 +17,9 @@ from vtax.core.formats.exchange import Exchange
 from vtax.core.runner.repetition import Repetition
 from vtax.environments import sandbox
 from vtax.environments.base import MachineLike
-from vtax.environments.capabilities import Capability, Files, Link, LinkCounters
+from vtax.environments.capabilities import Capability, Files, Guests, Link, LinkCounters
 from vtax.environments.machine import spawn
+from vtax.environments.machine_command import MachineCommand
 from vtax.workloads.base import Metric, tail
 from vtax.workloads.loads.base import Load, LoadResult
 from vtax.workloads.outcomes import STDOUT, require_success
@@ -36,7 +37,11 @@ _TIMES = re.compile(r"(\d{1,6})m(\d{1,2}\.\d{3})s (\d{1,6})m(\d{1,2}\.\d{3})s")
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Throughput and latency of a load, what passed the link, and the client's own CPU time."""
+    """Throughput and latency of a load, what passed the link, and the client's own CPU time.
+
+    Where the machine is several guests, each has a client: their throughputs are added, and the
+    latency is that of the slowest guest.
+    """
 
     name: ClassVar[str] = "load"
 
@@ -52,31 +57,44 @@ class Loading:
     @contextmanager
     def around(self, repetition: Repetition) -> Iterator[None]:
         link = repetition.machine.offer(Link)
-        line = self.load.client(link.address, link.rate_bits, self.seconds) if link else None
-        if link is None or line is None:
+        lines = self._clients(link) if link else []
+        if link is None or not lines:
             yield
             for finished in repetition.finished:
                 require_success(self.load.name, finished.outcome, repetition.exchange)
             repetition.metrics += _of_load(self.load.read(repetition.exchange.read_text(STDOUT)))
             return
         before = link.counters()
-        timed = link.client(["bash", "-c", _TIMED, "bash", *line])
-        with _Client(self.load.name, sandbox.pinned(self.cpus, timed)) as client:
+        timed = [link.client(["bash", "-c", _TIMED, "bash", *line]) for line in lines]
+        with ExitStack() as held:
+            clients = [
+                held.enter_context(_Client(self.load.name, sandbox.pinned(self.cpus, line)))
+                for line in timed
+            ]
             yield
-            stdout, cpu_s = client.ended(self.seconds + CLIENT_GRACE_S)
-        after = link.counters()
-        repetition.metrics += _of_load(self.load.read(stdout))
+            ended = [each.ended(self.seconds + CLIENT_GRACE_S) for each in clients]
+        after, cpu_s = link.counters(), sum(used for _, used in ended)
+        repetition.metrics += _of_load(_together([self.load.read(said) for said, _ in ended]))
         repetition.metrics += _of_link(before, after, link.rate_bits, self.seconds)
         repetition.metrics += [
             Metric("client_cpu_s", "s", "lower", cpu_s),
             Metric("client_cpu_percent", "%", "lower", 100 * cpu_s / self.seconds),
         ]
 
+    def _clients(self, link: Link) -> list[Sequence[str]]:
+        """The command line of each guest's client; none where the work is in the machine."""
+        found = [
+            self.load.client(address, link.rate_bits, self.seconds)
+            for address in (link.address, *link.others)
+        ]
+        return [line for line in found if line is not None]
+
 
 def serve(
     load: Load, machine: MachineLike, work: Path, folder: str, variables: Mapping[str, str]
 ) -> None:
-    """Start the load's server in the machine, if the load has one, and leave it listening.
+    """Start the load's server in the machine, if the load has one, and leave it listening; in all
+    of its guests, if it is several.
 
     `folder`: a new one below `work`, for its files. Raises VtaxError when the server does not
     start.
@@ -85,8 +103,14 @@ def serve(
         return
     exchange = Exchange(work, folder)
     exchange.create(server.files)
-    done = machine.run(server.argv, variables, folder, server.timeout_s, leave=True)
-    require_success(f"load {load.name}: its server", done.outcome, exchange)
+    what = server.argv, variables, folder, server.timeout_s
+    if guests := machine.offer(Guests):
+        finished = guests.run(MachineCommand(*what, leave=True))
+    else:
+        finished = [machine.run(*what, leave=True)]
+    for number, done in enumerate(finished):
+        own = Exchange(work, f"{folder}-{number}") if guests else exchange
+        require_success(f"load {load.name}: its server", done.outcome, own)
 
 
 def is_saturated(metrics: Sequence[Metric]) -> bool:
@@ -129,6 +153,28 @@ class _Client:
             # The client is the first process of a session: end the whole session.
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
+
+
+def _together(found: Sequence[LoadResult]) -> LoadResult:
+    """Results of clients that ran at once, as one."""
+    first, *others = found
+    if not others:
+        return first
+    return replace(
+        first,
+        throughput=sum(each.throughput for each in found),
+        percentiles={
+            percent: max(each.percentiles[percent] for each in found)
+            for percent in first.percentiles
+        },
+        requests=_sum([each.requests for each in found]),
+        packets=_sum([each.packets for each in found]),
+    )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _of_load(found: LoadResult) -> list[Metric]:

@@ -52,7 +52,9 @@ pub struct RecordXenArguments {
     #[arg(long, value_name = "PATH", default_value = "xentrace")]
     xentrace: PathBuf,
     /// Xen's buffer for each CPU; the first recording since Xen's boot decides
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = buffer)]
+    // The emulated machine's own script gives it before the user's.
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = buffer,
+          overrides_with = "buffer")]
     buffer: u64,
     /// Keep the trace itself too, for import-xen and xenalyze
     #[arg(long, value_name = "FILE")]
