@@ -18,7 +18,7 @@ from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, vtax, without_root
 from tested_machines import checked
-from vtax.core.errors import VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.folder import RunFolder
 from vtax.core.formats.records import read
 from vtax.core.page.tables import plain
@@ -36,7 +36,9 @@ from vtax_studies.asymmetric_cores import data as m
 from vtax_studies.asymmetric_cores.claims import RULES, agreed, less, near
 from vtax_studies.asymmetric_cores.data import Data, Interval
 from vtax_studies.asymmetric_cores.setup import (
+    EMULATED_HOST,
     FIGURES,
+    FOUR,
     FULL,
     LOWEST,
     QEMU,
@@ -46,6 +48,7 @@ from vtax_studies.asymmetric_cores.setup import (
     STATED,
     TAP,
     VDE,
+    XEN,
     CoresPlan,
 )
 from vtax_studies.driver import made
@@ -92,7 +95,12 @@ def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
 
 
 def test_what_is_as_the_paper_has_it_holds(data: Data) -> None:
-    assert set(verdicts(data).values()) == {HOLDS}
+    found = verdicts(data)
+    xen = {name for name in found if name.endswith("-xen")}
+    assert {found.pop(name) for name in xen} == {UNKNOWN}, "it was not measured"
+    assert set(found.values()) == {HOLDS}
+    theirs = verdicts(asymmetric_data.data(environments=(XEN,), alone=None))
+    assert {theirs[name] for name in xen} == {HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -346,15 +354,25 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
     """Machines are neither checked nor booted."""
 
     class Environment:
+        def __init__(self, spec: str) -> None:
+            self.spec = spec
+
         def check(self) -> None:
             pass
 
+        def slowed_by(self) -> frozenset[str] | None:
+            return frozenset({"xen-cap"}) if self.spec.startswith("xen") else None
+
     monkeypatch.setattr(Campaign, "asked", [])
     monkeypatch.setattr(measure, "PlaceCampaign", Campaign)
-    monkeypatch.setattr(measuring.environments, "build", lambda spec: Environment())
+    monkeypatch.setattr(measuring.environments, "build", Environment)
     monkeypatch.setattr(measure.registry, "check", lambda load: None)
-    backend = Backend(name="quota", possible=True, does_not="")
-    monkeypatch.setattr(measure.service_domain, "backends", lambda: (backend,))
+    known = (
+        Backend(name="quota", possible=True, does_not=""),
+        Backend(name="xen-cap", possible=False, does_not=""),
+        Backend(name="emulator", possible=False, does_not=""),
+    )
+    monkeypatch.setattr(measure.service_domain, "backends", lambda: known)
     return Campaign
 
 
@@ -375,6 +393,20 @@ def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
     assert steps[-1] == (9, 6 + each, TAP), "what is done was taken off"
     kept = sorted(tmp_path.glob("runs/*/report.html"))
     assert len(kept) == 3
+
+
+def test_xen_is_measured_alone_and_shorter(campaigns: type[Campaign], tmp_path: Path) -> None:
+    steps: list[tuple[int, int, str]] = []
+    options = StudyOptions(only=("xen",), folder=tmp_path)
+    measure.measure(options, lambda *each: steps.append(each))
+    asked = [(*each.environments, *each.loads) for each in campaigns.asked]
+    assert asked == [(SPECS[XEN], *EMULATED_HOST.loads), (SPECS[FOUR], "ab")]
+    assert {each.rounds for each in campaigns.asked} == {EMULATED_HOST.rounds}
+    # A first look and 3 rounds at one speed, each beside a control, by the one way that is there.
+    assert steps[0] == (1, (4 + 1) * (1 + 2 * 3), XEN)
+    assert {each.name for each in campaigns.asked[0].backends} == {"quota", "xen-cap"}
+    with pytest.raises(MisuseError, match="--only dom0: it is no environment of the study"):
+        measure.measure(StudyOptions(only=("dom0",)), lambda *each: None)
 
 
 def test_a_figure_measures_only_what_it_needs(campaigns: type[Campaign]) -> None:
@@ -441,6 +473,23 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
+def test_dom0_is_measured_quickly(tmp_path: Path) -> None:
+    checked(SPECS[XEN])
+    out = tmp_path / "out"
+    line = ("study", "asymmetric-cores", "--only", "xen", "--quick", "--json", "--out", str(out))
+    done = vtax(*line)
+    assert done.returncode == 0, done.stderr
+    points = pl.read_parquet(out / "points.parquet")
+    assert points["environment"].unique().to_list() == [SPECS[XEN]]
+    assert set(points["backend"]) == {"xen-cap", "emulator", "hog"}
+    assert set(points["speed_asked_percent"]) == {100.0, LOWEST}
+    # A whole CPU is dom0's, and it is no more.
+    used = points["service_cpu_percent"].drop_nulls()
+    assert used.len() and used.is_between(0, 110).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
 @pytest.mark.usefixtures("slow_core_alone")
 def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
     """This is the one part of the full study that `place measure` lacks: vCPUs are slowed.
@@ -449,12 +498,12 @@ def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
     but a busy machine leaves the vCPU no more than a part of it anyway.
     """
     checked(SPECS[QEMU])
-    part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), slow_guest=True)
     backends = [each for each in service_domain.backends() if each.name == "hog"]
     quarter = 25.0
     plan = CoresPlan((QEMU,), ("dgemm",), (quarter,), 1, 2)
-    shown = Counting(part.steps(plan, 1), lambda *_: None)
-    record = measure._campaign(part, plan, backends, 1, tmp_path, shown)
+    part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), plan, slow_guest=True)
+    shown = Counting(part.steps(backends), lambda *_: None)
+    record = measure._campaign(part, backends, 1, tmp_path, shown)
     (where,) = record.environments
     assert len(where.service) == 1 and "(vcpu)" in where.service[0]
     (load,) = record.loads

@@ -16,5 +16,6 @@ STUDY = Study(
     "Multi-core Systems",
     module="vtax_studies.asymmetric_cores.parts",
     figures=FIGURES,
+    selects=True,
     quick="two rounds of 1 s at one slow speed. It shows that it works, and no more",
 )

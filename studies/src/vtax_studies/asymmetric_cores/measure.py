@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vtax.core.errors import VtaxError
+from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import Environment
 from vtax.place import service_domain
 from vtax.place.campaign import PlaceCampaign, PlaceRequest
@@ -17,12 +17,17 @@ from vtax.workloads.loads.base import Load
 from vtax_studies.asymmetric_cores.data import Data, joined
 from vtax_studies.asymmetric_cores.setup import (
     CPU_BOUND,
+    EMULATED_HOST,
     FIGURE_LOADS,
+    FOUR,
     FULL,
+    ONLY,
     QEMU,
     QUICK,
+    QUICK_EMULATED_HOST,
     SLOW_GUEST,
     SPECS,
+    WITH_GUESTS,
     CoresPlan,
 )
 from vtax_studies.measuring import (
@@ -50,15 +55,18 @@ class _Part:
     name: str
     environment: Environment
     loads: Sequence[Load]
+    plan: CoresPlan
     slow_guest: bool = False
 
     @property
     def label(self) -> str:
         return SLOW_GUEST if self.slow_guest else self.name
 
-    def steps(self, plan: CoresPlan, backends: int) -> int:
+    def steps(self, backends: Sequence[Backend]) -> int:
         """The number of steps: a first look, and each point beside its control."""
-        pairs = plan.rounds * backends * len(plan.speeds)
+        around = self.environment.slowed_by()
+        own = [each for each in backends if around is None or each.name in around]
+        pairs = self.plan.rounds * len(own) * len(self.plan.speeds)
         return len(self.loads) * (1 + 2 * pairs)
 
 
@@ -69,12 +77,16 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     threads, without any environment. Anything else that cannot be measured is left out with the
     reason.
     """
-    plan = QUICK if options.quick else FULL
-    backends = service_domain.usable(service_domain.backends())
     left_out: dict[str, str] = {}
-    loads = _loads(FIGURE_LOADS.get(options.figure or "", plan.loads), left_out)
-    parts = list(_parts(plan, loads, left_out))
-    expected = sum(each.steps(plan, len(backends)) for each in parts)
+    wanted = FIGURE_LOADS.get(options.figure or "")
+    parts = [
+        part
+        for plan in _plans(options)
+        for part in _parts(plan, _loads(wanted or plan.loads, left_out), left_out)
+    ]
+    around = frozenset[str]().union(*(each.environment.slowed_by() or () for each in parts))
+    backends = service_domain.usable(service_domain.backends(), around)
+    expected = sum(each.steps(backends) for each in parts)
     shown = _Expected(expected, progress)
     served: list[PlaceRecord] = []
     alone: list[PlaceRecord] = []
@@ -82,15 +94,30 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
         for each in parts:
             before = shown.count
             try:
-                record = _campaign(each, plan, backends, options.seed, folder, shown)
+                record = _campaign(each, backends, options.seed, folder, shown)
                 (alone if each.slow_guest else served).append(record)
             except VtaxError as error:
                 left_out[each.label] = str(error)
             # A part that has no slow points, or fails, takes fewer steps.
-            shown.total += shown.count - before - each.steps(plan, len(backends))
+            shown.total += shown.count - before - each.steps(backends)
     if not served and not alone:
         raise nothing_measured(left_out)
     return Data(joined(served), joined(alone), left_out=left_out)
+
+
+def _plans(options: StudyOptions) -> Iterator[CoresPlan]:
+    """What to measure in hosts that are real, and in those that are emulated. Raises MisuseError
+    for a name in `options.only` that is no environment of the study."""
+    if unknown := set(options.only) - set(ONLY):
+        raise MisuseError(
+            f"--only {min(unknown)}: it is no environment of the study", f"known: {', '.join(ONLY)}"
+        )
+    chosen = {name for each in options.only for name in ONLY[each]}
+    both = (QUICK, QUICK_EMULATED_HOST) if options.quick else (FULL, EMULATED_HOST)
+    for plan in both if chosen else both[:1]:
+        own = tuple(each for each in plan.environments if not chosen or each in chosen)
+        if own:
+            yield replace(plan, environments=own)
 
 
 def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]:
@@ -109,14 +136,15 @@ def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str])
     """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
     specs = {name: SPECS[name] for name in plan.environments if loads}
     for name, environment in usable(specs, left_out).items():
-        yield _Part(name, environment, tuple(loads.values()))
+        own = [each for each in loads.values() if name != FOUR or each.name in WITH_GUESTS]
+        if own:
+            yield _Part(name, environment, own, plan)
         if name == QEMU and plan.slow_guest and CPU_BOUND in loads:
-            yield _Part(name, environment, (loads[CPU_BOUND],), slow_guest=True)
+            yield _Part(name, environment, (loads[CPU_BOUND],), plan, slow_guest=True)
 
 
 def _campaign(
     part: _Part,
-    plan: CoresPlan,
     backends: Sequence[Backend],
     seed: int,
     parent: Path,
@@ -127,11 +155,11 @@ def _campaign(
     request = PlaceRequest(
         environments={SPECS[part.name]: part.environment},
         loads={each.name: each for each in part.loads},
-        speeds=plan.speeds,
+        speeds=part.plan.speeds,
         backends=backends,
         service=(),
-        rounds=plan.rounds,
-        seconds=plan.seconds,
+        rounds=part.plan.rounds,
+        seconds=part.plan.seconds,
         seed=seed,
         variables=variables(),
         command_line=(),
