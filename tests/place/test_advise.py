@@ -82,12 +82,13 @@ def test_a_damaged_predictor(tmp_path: Path) -> None:
     assert "p.json is no predictor" in said
 
 
-def test_without_a_run_everything_is_unknown_and_the_remedy_is_said(tmp_path: Path) -> None:
+def test_without_a_run_vtaxs_own_measurements_answer(tmp_path: Path) -> None:
     done = vtax("place", "advise", "--for", "100ms", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert "make one, or name one with --from" in found["notes"][0]
-    assert not [each for each in found["threads"] if each["advice"] == "slow"]
+    assert found["predictor"]["from"].startswith("vtax's own measurements (20")
+    assert "pairs of load and environment" in found["predictor"]["name"]
 
 
 @needs_two_cpus

@@ -12,7 +12,9 @@ from place_data import record
 from place_hosts import predictor
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
-from vtax.place.predictors import find, like
+from vtax.place import hypothesis
+from vtax.place.predictors import find, like, shipped
+from vtax.place.sensitivity import Sensitivity
 
 
 def run(runs: Path, name: str, **changes: Any) -> Path:
@@ -39,18 +41,46 @@ def test_a_run_of_slow_vcpus_is_none(tmp_path: Path) -> None:
             ask()
 
 
-def test_no_run(tmp_path: Path) -> None:
+def test_what_vtax_has_with_it_is_enough_for_an_interval() -> None:
+    own = shipped()
+    known = [each for each in own.loads if each.elasticity is not None]
+    assert len(known) >= 60
+    assert len({each.environment for each in known}) >= 10
+    found = hypothesis.spread(own.loads)
+    assert found is not None and found.low < found.median < found.high
+    # Of 60 pairs a rank correlation of 0.35 can be told from none.
+    tested = hypothesis.hypothesis(own.loads)
+    assert tested.low is not None and tested.high is not None
+    assert tested.high - tested.low < 2 * 0.35
+
+
+def test_without_a_run_it_is_what_loads_lost_elsewhere(tmp_path: Path) -> None:
     found = find(None, None, tmp_path)
-    assert (
-        found.predictor is None and found.why and "make one, or name one with --from" in found.why
-    )
+    assert found.source == f"vtax's own measurements ({shipped().measured})"
+    assert found.why and "make one, or name one with --from" in found.why
+    assert found.source in found.why
 
 
 def test_a_run_that_predicts_nothing_says_why(tmp_path: Path) -> None:
     folder = run(tmp_path, "a", predictor=None, state="interrupted", hypothesis=None)
     found = find(folder, None, tmp_path)
-    assert found.predictor is None and found.why
+    assert found.why and found.source.startswith("vtax's own")
     assert "predicts nothing (it is interrupted): nothing was measured" in found.why
+
+
+def test_a_run_of_many_pairs_is_its_own_answer(tmp_path: Path) -> None:
+    (first, *_) = record().loads
+    loads = tuple(
+        first.model_copy(update={"load": f"load{number}", "elasticity": number / 100})
+        for number in range(79)
+    )
+    folder = run(tmp_path, "a", predictor=None, loads=loads)
+    found = find(folder, None, tmp_path)
+    assert isinstance(found.predictor, Sensitivity) and found.why is None
+    # The second smallest and the second largest of 79: 76 of 80 further ones lie between them.
+    assert (found.predictor.low, found.predictor.high) == (0.01, 0.77)
+    assert found.predictor.value == 0.39
+    assert found.predictor.source == f"by 79 pairs of load and environment in {folder}"
 
 
 def test_a_file_wins(tmp_path: Path) -> None:

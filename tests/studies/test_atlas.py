@@ -18,8 +18,9 @@ from command_line import one_line, vtax
 from tested_machines import checked
 from vtax.core.errors import VtaxError
 from vtax.core.page.tables import plain
+from vtax.environments import traced_qemu
 from vtax_studies.atlas import STUDY, claims, claims_tuning
-from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.data import Data, TlbMisses
 from vtax_studies.atlas.setup import (
     BARE,
     DOM0,
@@ -32,7 +33,7 @@ from vtax_studies.atlas.setup import (
     UML,
     Place,
 )
-from vtax_studies.atlas.traced import data_tlb_misses
+from vtax_studies.atlas.traced import tlb_misses
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.html import write_report
@@ -190,18 +191,30 @@ def test_the_page(
 
 
 def test_misses_that_grow_as_the_flops_are_not_quadratic(data: Data) -> None:
-    cubic = replace(data, modelled={size: size**3 for size in (100, 200, 400, 800)})
+    sizes = (100, 200, 400, 800)
+    cubic = replace(data, modelled={size: TlbMisses(size**3, 1) for size in sizes})
     assert verdicts(cubic)["dtlb-model"] is Verdict.FAILS
+
+
+def test_many_misses_of_instructions_are_not_few(data: Data) -> None:
+    many = replace(data, modelled={100: TlbMisses(1000, 500)})
+    assert verdicts(many)["itlb-model"] is Verdict.FAILS
+    few = replace(data, modelled={100: TlbMisses(1000, 5)})
+    assert verdicts(few)["itlb-model"] is Verdict.HOLDS
 
 
 @pytest.mark.slow
 def test_misses_are_modelled_from_traces() -> None:
-    """By hand: three matrices of 200² doubles are 235 pages, each of which the driver touches."""
+    """By hand: three matrices of 200² doubles are 235 pages, each of which the driver touches. Its
+    code is some pages of its own and of libraries, which are executed at least once."""
     try:
-        found = data_tlb_misses((100, 200), lambda *_: None)
+        traced_qemu.find()
     except VtaxError as error:
         pytest.skip(f"no traced guest here: {error}")
-    assert 235 < found[200] < 10_000_000 and found[100] < found[200]
+    found = tlb_misses((100, 200), lambda *_: None)
+    assert 235 < found[200].of_data < 10_000_000
+    assert found[100].of_data < found[200].of_data
+    assert 5 < found[200].of_instructions < found[200].of_data
 
 
 @pytest.mark.slow

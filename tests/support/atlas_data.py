@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tune_data
 from vtax.memory.analysis import Measured, SizedRun, Used, compared, environment
 from vtax.tune import analysis as tune
-from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.data import Data, TlbMisses
 from vtax_studies.atlas.setup import FULL, NATIVE, PLACES, UML, Place
 
 MIB = 1 << 20
@@ -72,6 +72,6 @@ def data(edges: Mapping[str, int] = EDGES, runs: int = 5) -> Data:
             if each.spec == place.spec
         },
         tune.equivalence(own, moved, tune_data.MARGIN),
-        {size: 2.5 * size**2 for size in (100, 200, 400, 800)},
+        {size: TlbMisses(2.5 * size**2, 60 + size / 10) for size in (100, 200, 400, 800)},
         left_out={place.name: LEFT_OUT for place in PLACES if place.is_emulated},
     )

@@ -61,6 +61,7 @@ mod tests {
             memory_bytes: 1 << 20,
             user_only: false,
             sampling: None,
+            instruction_tlb: None,
             pack: true,
         };
         let (mut recorder, guest) = Recorder::new(0);

@@ -19,6 +19,7 @@ mod decode;
 mod fetches;
 #[cfg(not(test))]
 mod hooks_unsafe;
+mod instruction_tlb;
 mod layout;
 mod options;
 mod recorder;

@@ -1,9 +1,12 @@
 //! What QEMU's command line tells the plugin: `file=libvtax_trace.so,out=FILE,...`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Most memory that lies in one piece from address 0 on (machine q35).
 const MOST_MEMORY: u64 = 2 << 30;
+/// Numbers of entries that a TLB may have.
+const TLB: RangeInclusive<usize> = 1..=4096;
 
 /// What to record, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct TraceOptions {
     pub user_only: bool,
     /// Record the references of some intervals only.
     pub sampling: Option<Sampling>,
+    /// Entries of the TLB for instructions, whose misses are counted.
+    pub instruction_tlb: Option<usize>,
     /// Compress the trace; this is not worth it for a trace that is simulated while it is made.
     pub pack: bool,
 }
@@ -36,6 +41,7 @@ impl TraceOptions {
         let (mut out, mut summary, mut memory) = (None, None, None);
         let (mut user_only, mut pack) = (false, true);
         let (mut interval, mut period) = (None, 2);
+        let mut instruction_tlb = None;
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
                 return Err(format!("{word} is not KEY=VALUE"));
@@ -46,12 +52,17 @@ impl TraceOptions {
                 "memory" => memory = value.parse().ok().filter(|bytes| *bytes <= MOST_MEMORY),
                 "user" => user_only = value == "on",
                 "pack" => pack = value == "on",
+                "itlb" => {
+                    let wanted = value.parse().ok().filter(|entries| TLB.contains(entries));
+                    let wrong = || format!("itlb={value} is not from 1 to 4096");
+                    instruction_tlb = Some(wanted.ok_or_else(wrong)?);
+                }
                 "interval" => interval = value.parse().ok().filter(|&length| length > 0),
                 "period" => period = value.parse().unwrap_or(2),
                 _ => {
                     return Err(format!(
-                        "{key} is unknown: out, summary, memory, user, pack, interval and period \
-                         are not"
+                        "{key} is unknown: out, summary, memory, user, pack, itlb, interval and \
+                         period are not"
                     ));
                 }
             }
@@ -63,6 +74,7 @@ impl TraceOptions {
             memory_bytes: memory.ok_or_else(|| missing("memory"))?,
             user_only,
             sampling: interval.map(|interval| Sampling { interval, period }),
+            instruction_tlb,
             pack,
         })
     }
@@ -80,6 +92,7 @@ mod tests {
             "memory=1048576",
             "user=on",
             "pack=off",
+            "itlb=32",
             "interval=1000000",
             "period=100",
         ];
@@ -92,6 +105,7 @@ mod tests {
                 interval: 1_000_000,
                 period: 100,
             }),
+            instruction_tlb: Some(32),
             pack: false,
         };
         assert_eq!(TraceOptions::parse(words), Ok(expected));
@@ -99,6 +113,8 @@ mod tests {
             (vec!["out"], "out is not KEY=VALUE"),
             (vec!["colour=red"], "colour is unknown"),
             (vec!["out=/a", "summary=/b"], "memory= is missing"),
+            (vec!["itlb=0"], "itlb=0 is not"),
+            (vec!["itlb=many"], "itlb=many is not"),
             (
                 vec!["out=/a", "summary=/b", "memory=4294967296"],
                 "memory= is",

@@ -41,6 +41,8 @@ struct Summary<'a> {
     recorded_intervals: u64,
     #[serde(flatten)]
     counts: Counts,
+    /// Absent without a TLB for instructions.
+    instruction_tlb_misses: Option<u64>,
     error: Option<&'a str>,
 }
 
@@ -49,6 +51,7 @@ pub fn write(
     path: &Path,
     totals: Option<Totals>,
     counts: Counts,
+    instruction_tlb_misses: Option<u64>,
     error: Option<&str>,
 ) -> Result<(), String> {
     let found = totals.unwrap_or_default();
@@ -59,6 +62,7 @@ pub fn write(
         intervals: found.intervals,
         recorded_intervals: found.recorded_intervals,
         counts,
+        instruction_tlb_misses,
         error,
     };
     let text = serde_json::to_string(&summary).map_err(|error| error.to_string())?;

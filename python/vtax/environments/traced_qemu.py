@@ -80,6 +80,8 @@ class Recording:
     pack: bool
     """Whether to compress the trace."""
     sampling: Sampling | None = None
+    instruction_tlb: int | None = None
+    """Entries of a TLB for instructions, whose misses are counted meanwhile; None: none."""
 
 
 def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Guest:
@@ -91,6 +93,8 @@ def inside(guest: Guest, qemu: QemuProgram, recording: Recording | None) -> Gues
         words = [f"file={plugin}", f"out={out}", f"summary={summary}"]
         words += [f"memory={guest.memory_bytes}", f"user={_switch(recording.user_only)}"]
         words += [f"pack={_switch(recording.pack)}"]
+        if entries := recording.instruction_tlb:
+            words += [f"itlb={entries}"]
         if sampling := recording.sampling:
             words += [f"interval={sampling.interval}", f"period={sampling.period}"]
         emulator = replace(

@@ -26,9 +26,10 @@ from vtax.place.instruments.slow_core import SlowCore
 from vtax.place.record import PlaceEnvironment, PlaceRecord
 from vtax.place.service_domain import Backend, Service
 from vtax.workloads.base import Command, Metric
-from vtax.workloads.loads.base import Load
+from vtax.workloads.loads.base import GRACE_S, Load
 
 THROUGHPUT = "throughput"
+NOTHING = Command(("true",), timeout_s=GRACE_S)
 IDLE_PERCENT = 0.2
 """Percent of a core: threads that use less, whatever the load, do not serve it."""
 
@@ -296,9 +297,17 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
         for each in both:
             yield self._tasked(_Task(each, pair, point.backend or "", number))
 
+    def _command(self, point: Point) -> Command:
+        """What runs in the machine. Where a host around it serves it, nothing may last longer than
+        the client, because the host's CPU time counts as long as the repetition lasts."""
+        around = self.request.environments[point.environment].slowed_by() is not None
+        if around and self.request.loads[point.load].server:
+            return NOTHING
+        return self._commands[point.load]
+
     def _tasked(self, task: _Task) -> Step:
         number, own = len(self._points), task.point
-        command, out = self._commands[own.load], self.folder.instruments(own.environment)
+        command, out = self._command(own), self.folder.instruments(own.environment)
         return self._step(own.label, number, command, f"step-{number}", out, task)
 
 

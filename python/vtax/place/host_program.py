@@ -143,7 +143,7 @@ class _There:
         self._running, self._read = background, 0
 
     def first_line(self, timeout_s: float) -> bytes:
-        if not self._running.wait("grep -q . out", round(10 * timeout_s)):
+        if not self._running.wait('[ "$(wc -l < out)" -gt 0 ]', round(10 * timeout_s)):
             code = self._running.code()
             raise _late(timeout_s) if code is None else _failure(code, self._errors())
         line = self._running.output().partition(b"\n")[0]

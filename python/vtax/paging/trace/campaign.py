@@ -51,6 +51,8 @@ class Wanted:
     stdin: bytes | None = None
     sampling: Sampling | None = None
     """Which references are recorded; None: all."""
+    instruction_tlb: int | None = None
+    """Entries of a TLB for instructions, whose misses are counted; None: none."""
     consume: Callable[[Path], None] | None = None
     """Instead of a file: reads the trace from a pipe while it is made, in a thread of its own."""
 
@@ -74,6 +76,8 @@ class Traced:
     table_writes: int
     cr3_loads: int
     invlpg: int
+    instruction_tlb_misses: int | None
+    """Misses of the TLB for instructions that was wanted, a model."""
     outcome: Outcome | None
     """How the command ended; None: Ctrl-C ended it."""
 
@@ -94,8 +98,9 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
     with scratch("trace") as folder:
         with _target(wanted, folder) as path:
             recording = Recording(
-                path, folder / "summary", wanted.user_only, wanted.consume is None, wanted.sampling
-            )
+                path, folder / "summary", wanted.user_only, wanted.consume is None,
+                wanted.sampling, wanted.instruction_tlb,
+            )  # fmt: skip
             run = _run(wanted, guest, qemu, folder, recording, announce)
         totals = _totals(folder / "summary", run.console)
         slowdown, reason = _slowdown(wanted, guest, qemu, folder, run, announce)
@@ -113,6 +118,7 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
         table_writes=totals["table_writes"],
         cr3_loads=totals["cr3_loads"],
         invlpg=totals["invlpg"],
+        instruction_tlb_misses=totals.get("instruction_tlb_misses"),
         outcome=run.outcome,
     )
 

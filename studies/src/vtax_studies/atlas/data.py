@@ -18,6 +18,14 @@ BYTES_OF_A_ROW = 24
 """Bytes that the driver needs, over the square of the size: three matrices of doubles."""
 
 
+@dataclass(frozen=True, slots=True)
+class TlbMisses:
+    """Modelled misses of the driver and of the kernel below it."""
+
+    of_data: float
+    of_instructions: float
+
+
 @dataclass(frozen=True, eq=False)
 class Data(StudyData):
     """What `vtax memory` and `vtax tune` found, by place."""
@@ -28,8 +36,8 @@ class Data(StudyData):
     tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
     equivalence: Sequence[TuneEquivalence] = ()
     """Equivalence of the same places."""
-    modelled: Mapping[int, float] = field(default_factory=dict)
-    """Data TLB misses of the driver on the paper's processor by size, by the model."""
+    modelled: Mapping[int, TlbMisses] = field(default_factory=dict)
+    """TLB misses of the driver on the paper's processor by size, by the model."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """A row for each size of each place."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from vtax.core.page.format import significant
 from vtax.core.page.page import HeatMap
@@ -11,7 +12,7 @@ from vtax.core.page.plotting import Figure
 from vtax.memory.analysis import NO_TLB, PARTS
 from vtax.memory.record import MemoryEnvironment, MemoryPoint
 from vtax_studies.atlas import figures_tuning
-from vtax_studies.atlas.data import Data
+from vtax_studies.atlas.data import Data, TlbMisses
 from vtax_studies.atlas.figures_tuning import HEIGHT, LOOKS
 from vtax_studies.atlas.setup import LARGE_MB, MODEL, SMALL_MB, STATED, Place
 from vtax_studies.model import StudyFigure, StudyTable
@@ -20,6 +21,14 @@ from vtax_studies.rule import Missing, some
 
 MIB = 1 << 20
 Maker = Callable[[Data], StudyFigure]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """How a figure shows what was modelled."""
+
+    what: str
+    misses: Callable[[TlbMisses], float]
 
 
 def _curves(
@@ -69,19 +78,23 @@ def kernels(data: Data) -> StudyFigure:
     return StudyFigure("9", "Memory of each kernel", caption, STATED["9"], [panel])
 
 
-def data_tlb(data: Data) -> StudyFigure:
-    """Misses by the PMU, and by the model."""
-    panels: list[Figure | HeatMap] = []
-    title, caption = "Data TLB misses of the driver", "Misses of its loads, by the PMU."
-    with contextlib.suppress(Missing):
-        panels += _curves("14", title, caption, "Misses", "dtlb_misses")(data).panels
-    if data.modelled:
-        trace = curve(LOOKS[MODEL], list(data.modelled), list(data.modelled.values()))
-        plot = lines([trace], "Rows of each matrix", "Misses", HEIGHT, legend_rows=1)
-        text = f"{title} by the model, of {min(data.modelled)} to {max(data.modelled)} rows."
-        what = "Modelled on 64 entries, from traces of the driver and the kernel below it."
-        panels.append(Figure("Model", what, text, plot))
-    return StudyFigure("14", title, caption, STATED["14"], some(panels, NO_TLB), columns=2)
+def _tlb(number: str, title: str, caption: str, quantity: str, model: Model) -> Maker:
+    """A maker of a figure of misses by the PMU, and by the model."""
+
+    def make(data: Data) -> StudyFigure:
+        panels: list[Figure | HeatMap] = []
+        with contextlib.suppress(Missing):
+            panels += _curves(number, title, caption, "Misses", quantity)(data).panels
+        if data.modelled:
+            misses = [model.misses(each) for each in data.modelled.values()]
+            trace = curve(LOOKS[MODEL], list(data.modelled), misses)
+            plot = lines([trace], "Rows of each matrix", "Misses", HEIGHT, legend_rows=1)
+            text = f"{title} by the model, of {min(data.modelled)} to {max(data.modelled)} rows."
+            panels.append(Figure("Model", model.what, text, plot))
+        found = some(panels, NO_TLB)
+        return StudyFigure(number, title, caption, STATED[number], found, columns=2)
+
+    return make
 
 
 FIGURES: dict[str, Maker] = {
@@ -100,9 +113,20 @@ FIGURES: dict[str, Maker] = {
     ),
     "12": _curves("12", "Major faults of the driver", "By wait4.", "Faults", "major_faults"),
     "13": _curves("13", "Minor faults of the driver", "By wait4.", "Faults", "minor_faults"),
-    "14": data_tlb,
-    "15": _curves(
-        "15", "Instruction TLB misses of the driver", "By the PMU.", "Misses", "itlb_misses"
+    "14": _tlb(
+        "14", "Data TLB misses of the driver", "Misses of its loads, by the PMU.", "dtlb_misses",
+        Model(
+            "Modelled on 64 entries, from traces of the driver and the kernel below it.",
+            lambda misses: misses.of_data,
+        ),
+    ),
+    "15": _tlb(
+        "15", "Instruction TLB misses of the driver", "By the PMU.", "itlb_misses",
+        Model(
+            "Modelled on 32 entries, from the blocks that the driver and the kernel below it "
+            "execute in an emulator; the kernel's code is in pages of 2 MiB.",
+            lambda misses: misses.of_instructions,
+        ),
     ),
 }  # fmt: skip
 
@@ -159,14 +183,24 @@ def _row(place: Place, point: MemoryPoint) -> tuple[str, ...]:
 
 
 def modelled_table(data: Data) -> StudyTable:
-    """Figure 14 by the model in numbers."""
-    rows = [(str(size), f"{misses:,.0f}", significant(misses / size**2, 3))
-            for size, misses in data.modelled.items()]  # fmt: skip
+    """Figures 14 and 15 by the model in numbers."""
+    rows = [
+        (
+            str(size),
+            f"{misses.of_data:,.0f}",
+            significant(misses.of_data / size**2, 3),
+            f"{misses.of_instructions:,.0f}",
+        )
+        for size, misses in data.modelled.items()
+    ]
     return StudyTable(
-        "modelled", "Figure 14 by the model",
-        "Data TLB misses of the driver and the kernel below it, on 64 entries.",
-        ("Rows", "Misses", "Over the rows squared"), some(rows),
-    )  # fmt: skip
+        "modelled",
+        "Figures 14 and 15 by the model",
+        "TLB misses of the driver and the kernel below it, on 64 entries for data and 32 for "
+        "instructions.",
+        ("Rows", "Data", "Over the rows squared", "Instructions"),
+        some(rows),
+    )
 
 
 def kernel_table(data: Data) -> StudyTable:

@@ -14,10 +14,10 @@ from vtax.memory.sized import SizedDgemm
 from vtax.tune.campaign import TuneCampaign, TuneRequest
 from vtax.tune.record import TuneRecord
 from vtax.tune.tuner import GENERATED, PEERS, Tuner
-from vtax_studies.atlas.data import Data, place
+from vtax_studies.atlas.data import Data, TlbMisses, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
 from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, PLACES, QUICK, AtlasPlan, Place
-from vtax_studies.atlas.traced import data_tlb_misses
+from vtax_studies.atlas.traced import tlb_misses
 from vtax_studies.measuring import (
     Counting,
     carried_out,
@@ -60,9 +60,9 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
                     tuned.append(campaigns.tuning(own, emulated=emulated))
             except VtaxError as error:
                 left_out |= dict.fromkeys(own, str(error))
-    modelled: Mapping[int, float] = {}
-    if options.traced and options.figure in (None, "14"):
-        modelled = data_tlb_misses(plan.traced_sizes, progress)
+    modelled: Mapping[int, TlbMisses] = {}
+    if options.traced and options.figure in (None, "14", "15"):
+        modelled = tlb_misses(plan.traced_sizes, progress)
     if not memory and not tuned and not modelled:
         raise nothing_measured(left_out)
     return Data(

@@ -1,4 +1,7 @@
-"""Figure 14 by the model: the driver is traced, and its references meet the paper's data TLB."""
+"""Figures 14 and 15 by the model: the driver is traced.
+
+Its references meet the paper's data TLB, and the blocks that it executes its instruction TLB.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from vtax import paging
 from vtax.core import binaries
 from vtax.core.formats.scratch import scratch
 from vtax.workloads.dgemm import DGEMM_PROGRAM
+from vtax_studies.atlas.data import TlbMisses
 from vtax_studies.dav2m.validation.programs import Program
 from vtax_studies.dav2m.validation.tracing import trace_into
 from vtax_studies.model import Progress
@@ -19,9 +23,11 @@ OPTIONS = ("--times", "1", "--cold", "--size")
 MEMORY = "756M"
 KERNEL = ("transparent_hugepage=never",)
 """The paper's kernels had no transparent huge pages."""
+INSTRUCTION_ENTRIES = 32
+"""Section 5.4 of the paper."""
 
 
-def data_tlb_misses(sizes: Sequence[int], progress: Progress) -> Mapping[int, float]:
+def tlb_misses(sizes: Sequence[int], progress: Progress) -> Mapping[int, TlbMisses]:
     """Modelled misses of the driver and of the kernel below it, by size, natively.
 
     Raises VtaxError where nothing can be traced.
@@ -34,8 +40,12 @@ def data_tlb_misses(sizes: Sequence[int], progress: Progress) -> Mapping[int, fl
             progress(at, len(sizes), f"tracing {size} rows")
             driver = Program("driver", (program, *OPTIONS, str(size)), (program,))
             file = folder / f"{size}.vtrace"
-            trace_into(file, driver.argv, MEMORY, warm_up=False, parameters=KERNEL)
+            traced = trace_into(
+                file, driver.argv, MEMORY,
+                warm_up=False, parameters=KERNEL, instruction_tlb=INSTRUCTION_ENTRIES,
+            )  # fmt: skip
             result = paging.simulate(file, machine, ["native"])
-            found[size] = result.native["l2_tlb_misses"]
+            of_instructions = traced.instruction_tlb_misses or 0
+            found[size] = TlbMisses(result.native["l2_tlb_misses"], of_instructions)
             file.unlink()
     return found
