@@ -297,6 +297,15 @@ def test_without_service_threads_there_is_full_speed_alone(
     assert point.combined_usage_percent == pytest.approx(10 + 30)
 
 
+def test_a_back_end_that_slows_elsewhere_alone_is_said(carry_out: Callable[..., Ran]) -> None:
+    elsewhere = HOG.model_copy(update={"name": "xen-cap", "possible": False})
+    done = carry_out(backends=(elsewhere,), rounds=1)
+    assert done.record.environments[0].absent == (
+        "no slow points: no back end that was asked for slows its service"
+    )
+    assert not any(line.startswith("slow") for line in done.story)
+
+
 def test_service_threads_that_never_work_are_not_slowed(
     carry_out: Callable[..., Ran], domain: Path, service: int
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from process_watch import processes_naming
 from vtax.core import binaries
 from vtax.core.clocks import Skew
 from vtax.core.errors import MisuseError, VtaxError
@@ -109,16 +110,21 @@ def test_threads_are_slow_within_the_block_alone(around: HostAround, spinning: i
         time.sleep(0.05)
 
 
-def test_a_program_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+def test_a_program_that_does_not_answer_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    monkeypatch.setattr(host_program, "FOLDERS_THERE", PurePosixPath(there))
     program = tmp_path / "vtax-host"
     program.write_text("#!/bin/sh\nexec sleep 100\n")
     program.chmod(0o700)
     running = HostAround(ThisShell(), str(program)).start("backends")
     with pytest.raises(VtaxError, match="did not answer within 0 s"):
         running.first_line(0.2)
+    assert list(there.iterdir())
     running.end()
-    with pytest.raises(VtaxError):
-        running.rest(20)
+    assert not list(there.iterdir()), "nothing is left"
+    assert not processes_naming(str(program))
 
 
 def test_names_with_spaces_and_quotes_are_names(tmp_path: Path) -> None:

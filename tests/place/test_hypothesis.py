@@ -163,7 +163,7 @@ def test_a_spread_takes_39_pairs() -> None:
 
 
 def test_a_spread_covers_what_it_says() -> None:
-    """Of skewed values with two peaks, too: order statistics ask for no distribution."""
+    """The values are skewed and have two peaks: order statistics ask for no distribution."""
     chance = np.random.default_rng(7)
     for n in (39, 60, 79, 100):
         covered = 0

@@ -46,6 +46,7 @@ def test_help(snapshot: SnapshotAssertion) -> None:
         (("--in", "umi:net=vde"), "did you mean 'uml'"),
         (("--in", "uml"), "uml:net=vde"),
         (("--in", "native"), "environments that do: "),
+        (("--in", "xen:net=tap", "--service", "1"), "threads of this host do not serve xen:net"),
     ],
 )
 def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_what_vtax_has_with_it_is_enough_for_an_interval() -> None:
     assert len({each.environment for each in known}) >= 10
     found = hypothesis.spread(own.loads)
     assert found is not None and found.low < found.median < found.high
-    # Of 60 pairs a rank correlation of 0.35 can be told from none.
+    # With 60 pairs the interval tells a rank correlation of 0.35 from none.
     tested = hypothesis.hypothesis(own.loads)
     assert tested.low is not None and tested.high is not None
     assert tested.high - tested.low < 2 * 0.35

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,20 +14,15 @@ from syrupy.assertion import SnapshotAssertion
 import asymmetric_data
 from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
-from command_line import one_line, vtax, without_root
-from tested_machines import checked
+from command_line import one_line, without_root
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.folder import RunFolder
-from vtax.core.formats.records import read
 from vtax.core.page.tables import plain
 from vtax.core.runner.runner import Listener
-from vtax.environments import build
-from vtax.place import service_domain
 from vtax.place.campaign import PlaceRequest
 from vtax.place.record import PlaceRecord
 from vtax.place.service_domain import Backend
 from vtax.study.verb import installed
-from vtax.workloads.loads.registry import LOADS
 from vtax_studies import measuring
 from vtax_studies.asymmetric_cores import STUDY, claims, measure
 from vtax_studies.asymmetric_cores import data as m
@@ -42,19 +35,16 @@ from vtax_studies.asymmetric_cores.setup import (
     FULL,
     LOWEST,
     QEMU,
-    QUICK,
     SLOW_GUEST,
     SPECS,
     STATED,
     TAP,
     VDE,
     XEN,
-    CoresPlan,
 )
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.html import write_report
-from vtax_studies.measuring import Counting
 from vtax_studies.model import Outcome, StudyOptions, Verdict
 from vtax_studies.rule import judge
 from vtax_studies.table import parts
@@ -444,68 +434,3 @@ def test_nothing_that_can_be_measured_is_one_error(
 def test_without_root_it_is_one_line(tmp_path: Path) -> None:
     line = ("study", "asymmetric-cores", "--quick", "--quiet")
     assert "root" in one_line(without_root(*line, cwd=tmp_path), 1)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
-@pytest.mark.usefixtures("slow_core_alone")
-def test_the_whole_study_quickly(tmp_path: Path) -> None:
-    checked(SPECS[VDE])
-    out = tmp_path / "out"
-    done = vtax("study", "asymmetric-cores", "--quick", "--json", "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    content = json.loads(done.stdout)
-    assert {claim["name"] for claim in content["claims"]} == {rule.name for rule in RULES}
-    # http stands in for ab; there is no UDP. Points that are kept apart are not in figures 1 to 3.
-    numbers = {figure["number"] for figure in content["figures"]}
-    assert {"5", "6"} <= numbers <= {"1", "2", "3", "5", "6"}
-    points = pl.read_parquet(out / "points.parquet")
-    assert points["environment"].unique().to_list() == [SPECS[VDE]]
-    assert set(points["load"]) == set(QUICK.loads)
-    assert set(points["speed_asked_percent"]) == {100.0, *QUICK.speeds}
-    (run,) = (out / "runs").iterdir()
-    record = read(run / "run.json")
-    assert isinstance(record, PlaceRecord) and record.state == "complete"
-    assert record.rounds == QUICK.rounds
-    assert (run / "report.html").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
-def test_dom0_is_measured_quickly(tmp_path: Path) -> None:
-    checked(SPECS[XEN])
-    out = tmp_path / "out"
-    line = ("study", "asymmetric-cores", "--only", "xen", "--quick", "--json", "--out", str(out))
-    done = vtax(*line)
-    assert done.returncode == 0, done.stderr
-    points = pl.read_parquet(out / "points.parquet")
-    assert points["environment"].unique().to_list() == [SPECS[XEN]]
-    assert set(points["backend"]) == {"xen-cap", "emulator", "hog"}
-    assert set(points["speed_asked_percent"]) == {100.0, LOWEST}
-    # A whole CPU is dom0's, and it is no more.
-    used = points["service_cpu_percent"].drop_nulls()
-    assert used.len() and used.is_between(0, 110).all()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
-@pytest.mark.usefixtures("slow_core_alone")
-def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
-    """This is the one part of the full study that `place measure` lacks: vCPUs are slowed.
-
-    A hog takes three quarters of the CPU time that the vCPU gets. A quota takes them of the CPU,
-    but a busy machine leaves the vCPU no more than a part of it anyway.
-    """
-    checked(SPECS[QEMU])
-    backends = [each for each in service_domain.backends() if each.name == "hog"]
-    quarter = 25.0
-    plan = CoresPlan((QEMU,), ("dgemm",), (quarter,), 1, 2)
-    part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), plan, slow_guest=True)
-    shown = Counting(part.steps(backends), lambda *_: None)
-    record = measure._campaign(part, backends, 1, tmp_path, shown)
-    (where,) = record.environments
-    assert len(where.service) == 1 and "(vcpu)" in where.service[0]
-    (load,) = record.loads
-    (slow,) = [point for point in load.points if point.speed_asked_percent == quarter]
-    assert slow.relative_percent is not None and slow.relative_percent < 75

@@ -15,7 +15,6 @@ use crate::api_unsafe::{Block, Counter, Cpu, Instruction, access_bytes};
 use crate::consumer::{self, Writing};
 use crate::decode::{Special, special};
 use crate::fetches::Fetches;
-use crate::instruction_tlb::InstructionTlb;
 use crate::layout::{FRAME_SHIFT, is_kernel, physical};
 use crate::options::TraceOptions;
 use crate::recorder::Recorder;
@@ -42,7 +41,6 @@ struct State {
     /// The page in which the guest executes, if nothing happened since it was told.
     page: Counter,
     fetches: Fetches,
-    instruction_tlb: Option<InstructionTlb>,
     sampled: Option<Sampled>,
     cpu: Option<Cpu>,
     /// Data of callbacks, each kept once: translated code points to them.
@@ -103,8 +101,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         id,
         instructions: Counter::new(),
         page: Counter::new(),
-        fetches: Fetches::new(),
-        instruction_tlb: options.instruction_tlb.map(InstructionTlb::new),
+        fetches: Fetches::new(options.instruction_tlb),
         sampled: options.sampling.map(Sampled::new),
         cpu: None,
         specials: HashMap::new(),
@@ -383,7 +380,7 @@ impl State {
             Err(_) => Some("the trace's thread panicked".to_owned()),
         };
         let path = &self.options.summary;
-        let misses = self.instruction_tlb.as_ref().map(|tlb| tlb.misses);
+        let misses = self.fetches.instruction_tlb_misses();
         let written = summary::write(path, totals, self.counts, misses, failed.as_deref());
         if let Some(reason) = failed.or(written.err()) {
             eprintln!("vtax-trace: {reason}");
@@ -404,7 +401,7 @@ impl State {
             }
             Special::Invlpg(operand) => {
                 let address = Gva(operand.address(|number| cpu.general(number)));
-                self.invalidate(address);
+                self.tell(Operation::Invlpg { address });
             }
             Special::Invpcid(kind, operand) => {
                 let kind = cpu.general(kind);
@@ -412,7 +409,7 @@ impl State {
                 let bytes = cpu.read(descriptor + 8, 8).and_then(<[u8]>::first_chunk);
                 let address = bytes.map(|bytes| Gva(u64::from_le_bytes(*bytes)));
                 match (kind, address) {
-                    (0, Some(address)) => self.invalidate(address),
+                    (0, Some(address)) => self.tell(Operation::Invlpg { address }),
                     _ => self.flush(),
                 }
             }
@@ -420,17 +417,10 @@ impl State {
         }
     }
 
-    fn of_instructions(&mut self, act: impl FnOnce(&mut InstructionTlb)) {
-        if let Some(tlb) = &mut self.instruction_tlb {
-            act(tlb);
-        }
-    }
-
     /// The guest executes in a page, other than that of the block before.
     fn fetch(&mut self, page: u64) {
         let counted = self.counted();
-        self.of_instructions(|tlb| tlb.execute(page));
-        if self.fetches.is_new(page)
+        if self.fetches.execute(page)
             && let Some(recorder) = &mut self.recorder
         {
             let address = Gva(page << FRAME_SHIFT);
@@ -448,6 +438,7 @@ impl State {
 
     fn tell(&mut self, operation: Operation) {
         self.forget_pages();
+        self.fetches.told(&operation);
         self.counts.count(&operation);
         let counted = self.counted();
         if let Some(recorder) = &mut self.recorder {
@@ -457,19 +448,10 @@ impl State {
 
     fn load_cr3(&mut self, value: u64) {
         let (root, preserve) = ((value & ROOT) >> FRAME_SHIFT, value & PRESERVE != 0);
-        if !preserve {
-            self.of_instructions(InstructionTlb::leave_process);
-        }
         self.with_tables(|tables, cpu, tell| tables.load(root, preserve, cpu, tell));
     }
 
-    fn invalidate(&mut self, address: Gva) {
-        self.of_instructions(|tlb| tlb.forget(address.0 >> FRAME_SHIFT));
-        self.tell(Operation::Invlpg { address });
-    }
-
     fn flush(&mut self) {
-        self.of_instructions(InstructionTlb::flush);
         self.with_tables(|tables, _, tell| tables.flush(tell));
     }
 
@@ -491,8 +473,9 @@ impl State {
         let (Some(cpu), Some(recorder)) = (&mut self.cpu, &mut self.recorder) else {
             return;
         };
-        let counts = &mut self.counts;
+        let (counts, fetches) = (&mut self.counts, &mut self.fetches);
         let mut tell = |operation: Operation| {
+            fetches.told(&operation);
             counts.count(&operation);
             recorder.operation(operation, counted);
         };

@@ -4,12 +4,16 @@
 //! It is fully associative, and the entry that was not used for longest goes. The kernel's code is in
 //! pages of 2 MiB, as Linux maps it, everything else in pages of 4 KiB.
 
+use vtax_model::step::Operation;
+
+/// The bytes of a page of 4 KiB, as a shift.
+const SMALL: u32 = 12;
 /// Pages of 4 KiB in one of 2 MiB, as a shift.
 const LARGE: u32 = 9;
 /// The bit of a page of the kernel's.
 const GLOBAL: u64 = 1 << 63;
 /// The first page number of the kernel's half.
-const KERNEL: u64 = 1 << 47 >> 12;
+const KERNEL: u64 = 1 << 47 >> SMALL;
 
 #[derive(Debug)]
 pub struct InstructionTlb {
@@ -42,20 +46,18 @@ impl InstructionTlb {
         self.held.push(page);
     }
 
-    /// All entries are gone.
-    pub fn flush(&mut self) {
-        self.held.clear();
-    }
-
-    /// A process begins: the kernel's pages, which are global, stay.
-    pub fn leave_process(&mut self) {
-        self.held.retain(|&held| held & GLOBAL != 0);
-    }
-
-    /// The entry of a page is gone.
-    pub fn forget(&mut self, page: u64) {
-        let page = entry(page);
-        self.held.retain(|&held| held != page);
+    /// Forget what an operation flushes: a page, or all but the kernel's, which are global.
+    pub fn told(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Invlpg { address } => {
+                let gone = entry(address.0 >> SMALL);
+                self.held.retain(|&held| held != gone);
+            }
+            Operation::LoadCr3 {
+                preserve: false, ..
+            } => self.held.retain(|&held| held & GLOBAL != 0),
+            _ => {}
+        }
     }
 }
 
@@ -70,6 +72,8 @@ fn entry(page: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use vtax_model::model::address::{Gfn, Gva};
+
     use super::*;
 
     fn misses(entries: usize, pages: impl IntoIterator<Item = u64>) -> u64 {
@@ -103,25 +107,28 @@ mod tests {
 
     #[test]
     fn what_is_flushed_misses_again() {
+        let load = |preserve| Operation::LoadCr3 {
+            root: Gfn(1),
+            preserve,
+        };
+        let address = Gva(7 << SMALL);
+        let kernel = u64::MAX >> SMALL;
         let mut tlb = InstructionTlb::new(4);
-        for round in 1..=3 {
-            tlb.execute(7);
-            tlb.execute(8);
-            assert_eq!(tlb.misses, 2 * round);
-            tlb.flush();
-        }
-        tlb.execute(7);
-        tlb.execute(8);
-        tlb.forget(7);
-        tlb.execute(8);
-        tlb.execute(7);
-        assert_eq!(tlb.misses, 9);
-        let kernel = u64::MAX >> 12;
-        tlb.execute(kernel);
-        tlb.leave_process();
-        tlb.execute(kernel);
-        assert_eq!(tlb.misses, 10);
-        tlb.execute(8);
-        assert_eq!(tlb.misses, 11);
+        let mut misses = |told: Option<Operation>| {
+            let before = tlb.misses;
+            if let Some(operation) = told {
+                tlb.told(&operation);
+            }
+            for page in [7, 8, kernel] {
+                tlb.execute(page);
+            }
+            tlb.misses - before
+        };
+        assert_eq!(misses(None), 3);
+        assert_eq!(misses(None), 0);
+        assert_eq!(misses(Some(load(false))), 2, "the kernel's page is global");
+        assert_eq!(misses(Some(load(true))), 0, "the load keeps the TLB");
+        assert_eq!(misses(Some(Operation::Invlpg { address })), 1);
+        assert_eq!(misses(Some(Operation::Fault { address })), 0);
     }
 }

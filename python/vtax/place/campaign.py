@@ -103,6 +103,8 @@ class _Seen:
     notes: tuple[str, ...] = ()
     lost_loads: set[str] = field(default_factory=set)
     """Loads that failed at the first look."""
+    has_ways: bool = True
+    """Whether a back end was asked for that slows the environment's service."""
     busiest_percent: float = 0.0
     """The most CPU time that the environment's service threads took in a first look."""
 
@@ -113,6 +115,8 @@ class _Seen:
             if self.service.vcpus:
                 return "no slow points: it has no threads that are its vCPUs"
             return "no slow points: no thread of the host's serves it alone"
+        if not self.has_ways:
+            return "no slow points: no back end that was asked for slows its service"
         if self.busiest_percent < IDLE_PERCENT:
             return "no slow points: no load made its service threads work"
         return None
@@ -139,6 +143,8 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
             spec: _seen(spec, each, frozenset(request.service), vcpus=request.vcpus)
             for spec, each in request.environments.items()
         }
+        for spec, seen in self._seen.items():
+            seen.has_ways = bool(self._ways(spec)) or not request.speeds
         loads = request.loads.items()
         self._commands = {name: load.command(request.seconds) for name, load in loads}
         self._chance = random.Random(f"{request.seed} within pairs")
@@ -281,13 +287,19 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
         return list(dict.fromkeys((Point(spec, load), *(p.control for p in slow), *slow)))
 
     def _slow_points(self, spec: str, load: str) -> Sequence[Point]:
-        request = self.request
-        around = request.environments[spec].slowed_by()
         return [
             Point(spec, load, backend.name, speed)
-            for backend in request.backends
-            if (backend.possible if around is None else backend.name in around)
-            for speed in request.speeds
+            for backend in self._ways(spec)
+            for speed in self.request.speeds
+        ]
+
+    def _ways(self, spec: str) -> Sequence[Backend]:
+        """The back ends that slow what serves an environment: this host, or one around it."""
+        around = self.request.environments[spec].slowed_by()
+        return [
+            each
+            for each in self.request.backends
+            if (each.possible if around is None else each.name in around)
         ]
 
     def _pair(self, point: Point, number: int) -> Iterator[Step]:

@@ -140,7 +140,7 @@ class _Here:
 
 class _There:
     def __init__(self, background: Background) -> None:
-        self._running, self._read = background, 0
+        self._running, self._read, self._ended = background, 0, False
 
     def first_line(self, timeout_s: float) -> bytes:
         if not self._running.wait('[ "$(wc -l < out)" -gt 0 ]', round(10 * timeout_s)):
@@ -160,12 +160,18 @@ class _There:
             raise _failure(code, self._errors())
         said = self._running.output()[self._read :]
         self._running.remove()
+        self._ended = True
         return said
 
     def end(self) -> None:
+        if self._ended:
+            return
         # The machine may be gone, and with it the program.
         with contextlib.suppress(VtaxError):
             self._running.signal("TERM")
+            if not self._running.ended(round(10 * END_S)):
+                self._running.signal("KILL")
+            self._running.remove()
 
     def _errors(self) -> bytes:
         return self._running.errors().encode()

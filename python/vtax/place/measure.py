@@ -116,6 +116,7 @@ def measure(options: MeasureOptions) -> None:
 
 def _request(options: MeasureOptions) -> PlaceRequest:
     """What the options ask for, of this machine as it is. Raises VtaxError for what it lacks."""
+    from vtax.core.errors import MisuseError
     from vtax.environments import build
     from vtax.environments.base import SERVED, require
     from vtax.environments.capabilities import Link
@@ -127,7 +128,11 @@ def _request(options: MeasureOptions) -> PlaceRequest:
     built = {spec: build(spec) for spec in options.environments or [SERVED]}
     for spec, each in built.items():
         require(each, Link, f"--in {spec}")
-    for each in built.values():
+    for spec, each in built.items():
+        if tids and each.slowed_by() is not None:
+            raise MisuseError(
+                f"--service: threads of this host do not serve {spec}", "leave --service out"
+            )
         each.check()
     for one in loads.values():
         registry.check(one)
@@ -212,5 +217,8 @@ def _backends(text: str | None, around: frozenset[str]) -> tuple[Backend, ...]:
         if name not in known:
             raise unknown("back end", name, known)
         if not known[name].possible and name not in around:
-            raise VtaxError(f"--backend {name}: not possible here: {known[name].reason}")
+            raise VtaxError(
+                f"--backend {name}: not possible here: {known[name].reason}",
+                "name another ('vtax-host place backends'), or an environment that has it",
+            )
     return tuple(known[name] for name in names)

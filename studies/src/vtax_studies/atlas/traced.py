@@ -45,7 +45,8 @@ def tlb_misses(sizes: Sequence[int], progress: Progress) -> Mapping[int, TlbMiss
                 warm_up=False, parameters=KERNEL, instruction_tlb=INSTRUCTION_ENTRIES,
             )  # fmt: skip
             result = paging.simulate(file, machine, ["native"])
-            of_instructions = traced.instruction_tlb_misses or 0
+            of_instructions = traced.instruction_tlb_misses
+            assert of_instructions is not None, "it was asked for"
             found[size] = TlbMisses(result.native["l2_tlb_misses"], of_instructions)
             file.unlink()
     return found
