@@ -14,10 +14,12 @@ from vtax.core.recorder import sources
 from vtax.core.runner.instruments import ALWAYS, INSTRUMENTS
 from vtax.environments import registry
 from vtax.environments.capabilities import ALL
+from vtax.study.verb import installed
 from vtax.workloads.loads.registry import LOADS
+from vtax_studies.roles import KINDS, Machine, Role
 
-PAGES = ("environments.md", "record.md", "run-folder.md")
-"""The pages of docs/ that have generated tables."""
+PAGES = ("docs/environments.md", "docs/record.md", "docs/run-folder.md", "studies/README.md")
+"""The pages that have generated tables."""
 
 
 def tables() -> Mapping[str, str]:
@@ -77,8 +79,21 @@ def tables() -> Mapping[str, str]:
                 for each in sources.declared()
             ),
         ),
+        "machines": table(
+            ("study", "what it needs", *KINDS),
+            (
+                (f"`{name}`", role.name, *(_taken(role, kind) for kind in KINDS.values()))
+                for name, study in installed().items()
+                for role in study.parts().roles
+            ),
+        ),
         **documented_records.tables(),
     }
+
+
+def _taken(role: Role, machine: Machine) -> str:
+    way = role.on(machine)
+    return way.said if way else "-"
 
 
 def with_tables(text: str) -> str:
@@ -108,5 +123,5 @@ def _by_key(environments: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequenc
 
 if __name__ == "__main__":
     for name in PAGES:
-        page = Path(__file__).resolve().parent.parent / "docs" / name
+        page = Path(__file__).resolve().parent.parent / name
         page.write_text(with_tables(page.read_text()))

@@ -40,6 +40,7 @@ LINKED = (
     "gvisor:net=veth",
 )
 RATE_BITS = 50_000_000
+CPUS = [0]
 HOLDER = 4711
 PYTHON = "/usr/bin/python3"
 """The distribution's Python, which is visible in guests and for clients."""
@@ -79,7 +80,8 @@ def test_command_lines_join_the_namespace(
 ) -> None:
     environment = checked(spec)
     assert isinstance(environment, ProcessEnvironment)
-    line = list(environment.launch(Allocation(tmp_path, [0], 9, HOLDER)).argv)
+    switch = Path("/host/switch") if "vde" in spec else None
+    line = list(environment.launch(Allocation(tmp_path, [0], 9, HOLDER, switch)).argv)
     assert f"/proc/{HOLDER}/ns/net" in " ".join(line) and "--unshare-net" not in line
     named = ("tun", "vde_switch", "/switch", "eth0=", "vec0:", "user,", "tap,", "virtio-net",
              "debug-threads", "ns/net", "--network")  # fmt: skip
@@ -168,7 +170,7 @@ def test_what_is_missing_is_said_before_anything_starts(
 @needs_root
 def test_a_network_has_no_way_out_and_nothing_stays() -> None:
     link.check("container", Wanted("veth", RATE_BITS))
-    with Network(Wanted("tap", RATE_BITS)) as network:
+    with Network(Wanted("tap", RATE_BITS), CPUS) as network:
         holders = [network.service.pid, network._client.pid]
         routes = network.service.run(["ip", "route"]) + network._client.run(["ip", "route"])
         assert "default" not in routes
@@ -180,7 +182,10 @@ def test_a_network_has_no_way_out_and_nothing_stays() -> None:
 
 @needs_root
 def test_two_networks_do_not_meet() -> None:
-    with Network(Wanted("tap", RATE_BITS)), Network(Wanted("tap", 2 * RATE_BITS)) as second:
+    with (
+        Network(Wanted("tap", RATE_BITS), CPUS),
+        Network(Wanted("tap", 2 * RATE_BITS), CPUS) as second,
+    ):
         assert f"{2 * RATE_BITS // 10**6}Mbit" in second._client.run(["tc", "qdisc"])
 
 
@@ -198,7 +203,9 @@ def held_by(namespace: Path) -> list[str]:
 
 @needs_root
 def test_nothing_stays_of_a_killed_vtax(environment: dict[str, str]) -> None:
-    code = "import sys; from vtax.environments.link import *; n = Network(Wanted('tap', 10**9))\n"
+    code = (
+        "import sys; from vtax.environments.link import *; n = Network(Wanted('tap', 10**9), [0])\n"
+    )
     code += "import subprocess; c = n.offered(1).client(['sh', '-c', 'echo; sleep 1000'])\n"
     code += "p = subprocess.Popen(c, stdout=subprocess.PIPE); p.stdout.readline()\n"
     code += "print(n._client.pid, flush=True); sys.stdin.read()"
@@ -289,7 +296,7 @@ def test_what_a_machine_sends_passes_its_link_at_its_rate(spec: str, tmp_path: P
 @pytest.mark.slow
 @needs_root
 def test_a_client_is_held_as_a_guest_is(tmp_path: Path) -> None:
-    with Network(Wanted("veth", RATE_BITS)) as network:
+    with Network(Wanted("veth", RATE_BITS), CPUS) as network:
         client = network.offered(1).client
         write = subprocess.run(client(["touch", str(tmp_path / "x")]), capture_output=True)
         assert write.returncode != 0 and b"Read-only" in write.stderr

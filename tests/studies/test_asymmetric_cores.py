@@ -31,7 +31,6 @@ from vtax_studies.asymmetric_cores.data import Data, Interval
 from vtax_studies.asymmetric_cores.setup import (
     EMULATED_HOST,
     FIGURES,
-    FOUR,
     FULL,
     LOWEST,
     QEMU,
@@ -40,7 +39,9 @@ from vtax_studies.asymmetric_cores.setup import (
     STATED,
     TAP,
     VDE,
+    VDE_FOUR,
     XEN,
+    XEN_FOUR,
 )
 from vtax_studies.driver import made
 from vtax_studies.files import write
@@ -370,19 +371,22 @@ def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
     steps: list[tuple[int, int, str]] = []
     data = measure.measure(StudyOptions(folder=tmp_path), lambda *each: steps.append(each))
     assert [(*each.environments, each.vcpus) for each in campaigns.asked] == [
-        (SPECS[VDE], False), (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
+        (SPECS[VDE], False), (SPECS[VDE_FOUR], False),
+        (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
     ]  # fmt: skip
-    assert [set(each.loads) for each in campaigns.asked[1:3]] == [set(FULL.loads), {"dgemm"}]
+    loads = [set(each.loads) for each in campaigns.asked[1:4]]
+    assert loads == [{"ab"}, set(FULL.loads), {"dgemm"}]
     assert all(tuple(each.speeds) == FULL.speeds for each in campaigns.asked)
     assert data.left_out == {QEMU: "its network does not come up"}
     assert data.served is not None and data.slow_guest is not None
-    assert [each.spec for each in data.served.environments] == [SPECS[VDE], SPECS[TAP]]
-    # A first look and 5 rounds of 4 speeds, each beside a control, for 7 loads and for one.
-    each = 7 * (1 + 2 * 5 * 4)
-    assert steps[0] == (1, 3 * each + (1 + 2 * 5 * 4), VDE)
-    assert steps[-1] == (9, 6 + each, TAP), "what is done was taken off"
+    served = [each.spec for each in data.served.environments]
+    assert served == [SPECS[VDE], SPECS[VDE_FOUR], SPECS[TAP]]
+    # A first look and 5 rounds of 4 speeds, each beside a control, for 7 loads and twice for one.
+    one = 1 + 2 * 5 * 4
+    assert steps[0] == (1, 3 * 7 * one + 2 * one, VDE)
+    assert steps[-1] == (12, 9 + 7 * one, TAP), "what is done was taken off"
     kept = sorted(tmp_path.glob("runs/*/report.html"))
-    assert len(kept) == 3
+    assert len(kept) == 4
 
 
 def test_xen_is_measured_alone_and_shorter(campaigns: type[Campaign], tmp_path: Path) -> None:
@@ -390,7 +394,7 @@ def test_xen_is_measured_alone_and_shorter(campaigns: type[Campaign], tmp_path: 
     options = StudyOptions(only=("xen",), folder=tmp_path)
     measure.measure(options, lambda *each: steps.append(each))
     asked = [(*each.environments, *each.loads) for each in campaigns.asked]
-    assert asked == [(SPECS[XEN], *EMULATED_HOST.loads), (SPECS[FOUR], "ab")]
+    assert asked == [(SPECS[XEN], *EMULATED_HOST.loads), (SPECS[XEN_FOUR], "ab")]
     assert {each.rounds for each in campaigns.asked} == {EMULATED_HOST.rounds}
     # A first look and 3 rounds at one speed, each beside a control, by the one way that is there.
     assert steps[0] == (1, (4 + 1) * (1 + 2 * 3), XEN)

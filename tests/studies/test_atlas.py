@@ -109,7 +109,7 @@ def test_modules_are_code_and_emulation_is_told(data: Data, modules: int, verdic
 
 def test_an_unknown_environment_is_named(tmp_path: Path) -> None:
     done = vtax("study", "atlas", "--only", "xne", "--out", str(tmp_path))
-    assert "xne" in one_line(done, 2) and "native, uml, xen" in done.stderr
+    assert "xne" in one_line(done, 2) and "native, uml, qemu, xen" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,19 +16,29 @@ from vtax.place import analysis as place
 from vtax.place.analysis import SpeedRun
 from vtax.place.record import PlaceEnvironment, PlaceRecord
 from vtax_studies.asymmetric_cores.data import Data, joined
-from vtax_studies.asymmetric_cores.setup import FOUR, QEMU, SPECS, SPEEDS, TAP, VDE, XEN
+from vtax_studies.asymmetric_cores.setup import (
+    QEMU,
+    SPECS,
+    SPEEDS,
+    TAP,
+    VDE,
+    VDE_FOUR,
+    XEN,
+    XEN_FOUR,
+)
 
 MACHINE = [("Machine", "a made processor, 2 CPUs, 8 GiB"), ("Kernel", "Linux 6"), ("Load", "0.1")]
 DESCRIBED = {
     VDE: "user-mode Linux 6.1, 1 CPU, 1 GiB",
     QEMU: "QEMU full-system emulation (TCG), Linux 6.1, 1 CPU, 1 GiB",
     TAP: "user-mode Linux 6.1, 1 CPU, 1 GiB",
-    **dict.fromkeys((XEN, FOUR), "domU (PV) of Xen 4.17, on an emulated machine (QEMU TCG)"),
+    VDE_FOUR: "user-mode Linux 6.1, 4 guests",
+    **dict.fromkeys((XEN, XEN_FOUR), "domU (PV) of Xen 4.17, on an emulated machine (QEMU TCG)"),
 }
 SERVICE = {
-    VDE: "vde_switch (switch)",
+    **dict.fromkeys((VDE, VDE_FOUR), "vde_switch (switch)"),
     QEMU: "qemu-system-x86 (main-loop)",
-    **dict.fromkeys((XEN, FOUR), "vif1.0-q0-guest-rx (xen)"),
+    **dict.fromkeys((XEN, XEN_FOUR), "vif1.0-q0-guest-rx (xen)"),
 }
 DOES_NOT = {"quota": "slowness below the quota", "hog": "slow instructions"}
 UNITS = {"tcp": "bit/s", "tcp-in": "bit/s", "udp": "bit/s"}

@@ -78,6 +78,10 @@ class Allocation:
     namespace_pid: int | None = None
     """The process that holds the machine's network namespace; None: the machine has none of its
     own."""
+    switch: Path | None = None
+    """The folder with the sockets of the network's switch; None: it has no switch."""
+    number: int = 0
+    """Which one of the guests that run side by side it is."""
 
 
 class MachineLike(Protocol):

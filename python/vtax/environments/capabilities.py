@@ -92,7 +92,7 @@ class RecordOutside(Capability):
     about: ClassVar[str] = "a recorder outside of it counts its events"
 
     target: Mapping[str, Any]
-    """What to record, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
+    """What to record, as fields of `record.options.Target`, e.g. ``{"processes": (4711,)}``."""
     host: Shell | None = None
     """The machine that the recorder runs on; None: this one."""
     program: str = "vtax-host"

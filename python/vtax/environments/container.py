@@ -253,7 +253,7 @@ class Container(HostTree, link.Linked):
         recorder = str(binaries.find("vtax-host"))
         return (
             Files(machine.push, machine.pull),
-            RecordOutside({"pid": first}),
+            RecordOutside({"processes": (first,)}),
             RecordInside(lambda: recorder),
             *link.offered(machine, first),
         )

@@ -188,7 +188,7 @@ class Gvisor(HostTree, link.Linked):
         )
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        seen = RecordOutside({"pid": machine.pid})
+        seen = RecordOutside({"processes": (machine.pid,)})
         return (Files(machine.push, machine.pull), seen, *link.offered(machine))
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:

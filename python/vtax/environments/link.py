@@ -4,7 +4,8 @@ Two network namespaces without names: the *client's*, where loads are generated,
 *service's*, where the process of the machine is. A veth pair joins them, with a token bucket filter
 (tc-tbf(8)) at each end, so that utilisation has a 100 % in both directions. Behind the service's
 end a guest's own interface is behind a tap or a user network in the service's namespace; a
-container has the end of the pair.
+container has the end of the pair. Guests that run side by side share one switch, or their taps a
+bridge.
 
 Each namespace is held by a process that ends when its standard input is closed, and the kernel
 closes it whatever ends vtax. Interfaces and filters go with the namespace. Neither has a route to
@@ -28,10 +29,11 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
+from vtax.core.formats.scratch import scratch
 from vtax.core.units import format_si, parse_count
 from vtax.environments import hiding, sandbox
 from vtax.environments.agent import Finished
-from vtax.environments.base import one_of
+from vtax.environments.base import Allocation, one_of
 from vtax.environments.capabilities import (
     Capability,
     Direction,
@@ -66,16 +68,16 @@ SERVICE = "10.213.0.2"
 GATEWAY = "10.213.1.1"
 GUEST = "10.213.1.2"
 GUESTS = "10.213.1.0/24"
-TAP = "tap0"
+TAP, BRIDGE = "tap0", "bridge0"
 TUN_DEVICE = Path("/dev/net/tun")
 VHOST_DEVICE = Path("/dev/vhost-net")
 SWITCH = "vde_switch"
 SWITCH_SOCKET = Path("/run/vtax/switch")
-"""Socket in the box that the switch shares with its guest; it ends with the box."""
+"""The folder of the switch's sockets in its own box and in those of guests."""
 
 _CLIENT_END, _SERVICE_END = "client0", "service0"
 _STEP_TIMEOUT_S = 20.0
-_START_SWITCH = '"$1" --daemon --rcfile /dev/null --sock "$2" --tap "$3" && shift 3 && exec "$@"'
+_START_SWITCH = '"$1" --daemon --rcfile /dev/null --sock "$2" --tap "$3" && exec cat'
 _PACKAGES = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
 _FIRST_USE = ["qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "8k"]
 _FIRST_USE += ["latency", LATENCY]
@@ -109,8 +111,8 @@ class Linked(ProcessEnvironment):
     def offered(self) -> frozenset[type[Capability]]:
         return frozenset(self.offers) - (frozenset() if self.link else {Link})
 
-    def own_network(self) -> Network | None:
-        return Network(self.link) if self.link else None
+    def own_network(self, cpus: Sequence[int]) -> Network | None:
+        return Network(self.link, cpus) if self.link else None
 
 
 def wanted(
@@ -144,10 +146,9 @@ def check(environment: str, link: Wanted | None) -> None:
         raise VtaxError(f"{environment}: net={link.kind}: {fault[0]}", fault[1])
 
 
-def with_switch(argv: Sequence[str]) -> list[str]:
-    """The command line that starts a switch and, when it is ready, `argv` beside it."""
-    switch = [_program(SWITCH), str(SWITCH_SOCKET), TAP]
-    return ["/bin/sh", "-c", _START_SWITCH, "sh", *switch, *argv]
+def sockets(allocation: Allocation) -> Mapping[Path, Path]:
+    """What the box of a guest's process has to let in for the switch."""
+    return {allocation.switch: SWITCH_SOCKET} if allocation.switch else {}
 
 
 def devices(link: Wanted | None) -> tuple[Path, ...]:
@@ -163,9 +164,14 @@ def offered(machine: Machine, *pids: int) -> tuple[Link, ...]:
     return (machine.network.offered(*(pids or (machine.pid,))),) if machine.network else ()
 
 
-def tap() -> str:
-    """QEMU's back end for the tap (`-netdev`)."""
-    return f"tap,ifname={TAP},script=no,downscript=no"
+def tap(number: int = 0) -> str:
+    """The name of the tap of one of a machine's guests."""
+    return TAP if number == 0 else f"tap{number}"
+
+
+def tap_network(number: int = 0) -> str:
+    """QEMU's back end for that tap (`-netdev`)."""
+    return f"tap,ifname={tap(number)},script=no,downscript=no"
 
 
 def user_network() -> str:
@@ -183,16 +189,24 @@ def user_network() -> str:
 
 
 class Network:
-    """The two namespaces of one machine and what joins them. Raises VtaxError when they cannot be
-    made."""
+    """The two namespaces of one machine, or of `guests` that run side by side, and what joins them.
 
-    def __init__(self, link: Wanted) -> None:
+    The switch, if there is one, is kept on `cpus`. Raises VtaxError when they cannot be made.
+    """
+
+    def __init__(self, link: Wanted, cpus: Sequence[int], guests: int = 1) -> None:
         self._link = link
+        self._guests = guests
+        self.switch: Path | None = None
+        """The folder of the switch's sockets on this host."""
+        self._switch_pids: tuple[int, ...] = ()
         self._ended = contextlib.ExitStack()
         with self._ended:
             self.service = self._ended.enter_context(_Namespace())
             self._client = self._ended.enter_context(_Namespace())
             self._join()
+            if link.kind == "vde":
+                self._start_switch(cpus)
             # Everything has been made: from here on `close` ends it.
             self._ended = self._ended.pop_all()
 
@@ -222,15 +236,15 @@ class Network:
             self._link.kind,
             self._link.rate_bits,
             GUEST if self._link.has_tap else SERVICE,
-            pids,
+            (*pids, *self._switch_pids),
             self._at_client,
             self._counters,
+            _others(self._guests),
         )
 
     def served_by(self, host: Shell, program: str, guests: int, *pids: int) -> Link:
         """The capability of guests that a host around them serves, which has `vtax-host`."""
-        others = tuple(_guest(number) for number in range(1, guests))
-        return replace(self.offered(*pids), others=others, host=host, host_program=program)
+        return replace(self.offered(*pids), others=_others(guests), host=host, host_program=program)
 
     def close(self) -> None:
         """End both namespaces, with every process in them that follows vtax."""
@@ -247,9 +261,7 @@ class Network:
         steps = ["link set lo up", f"link add {_SERVICE_END} type veth {peer}"]
         steps += [f"address add {SERVICE}/30 dev {_SERVICE_END}", f"link set {_SERVICE_END} up"]
         if self._link.has_tap:
-            # The owner needs no capability to use it.
-            steps += [f"tuntap add dev {TAP} mode tap user {os.geteuid()}"]
-            steps += [f"address add {GATEWAY}/24 dev {TAP}", f"link set {TAP} up"]
+            steps += self._taps()
         self.service.run(["ip", "-batch", "-"], _batch(*steps))
         steps = ["link set lo up", f"address add {CLIENT}/30 dev {_CLIENT_END}"]
         steps += [f"link set {_CLIENT_END} up", f"route add {GUESTS} via {SERVICE}"]
@@ -259,6 +271,32 @@ class Network:
             self.service.run(["/bin/sh", "-c", forward])
         for namespace, end in ((self.service, _SERVICE_END), (self._client, _CLIENT_END)):
             namespace.run(["tc", "qdisc", "add", "dev", end, "root", *_shape(self._link.rate_bits)])
+
+    def _taps(self) -> list[str]:
+        """One tap where one guest, a switch or the host around the guests uses it; else a bridge
+        over one tap for each guest."""
+        taps = [TAP] if self._link.kind == "vde" else [tap(each) for each in range(self._guests)]
+        # The owner needs no capability to use it.
+        steps = [f"tuntap add dev {each} mode tap user {os.geteuid()}" for each in taps]
+        bridged = len(taps) > 1
+        steps += [f"link add {BRIDGE} type bridge"] if bridged else []
+        steps += [f"link set {each} master {BRIDGE}" for each in taps if bridged]
+        steps += [f"address add {GATEWAY}/24 dev {BRIDGE if bridged else TAP}"]
+        return steps + [f"link set {each} up" for each in (*taps, *([BRIDGE] if bridged else []))]
+
+    def _start_switch(self, cpus: Sequence[int]) -> None:
+        self.switch = self._ended.enter_context(scratch("switch"))
+        box = sandbox.Box(
+            None,
+            hiding.view(Shown()),
+            writable={self.switch: SWITCH_SOCKET},
+            devices=devices(self._link),
+            namespace_pid=self.service.pid,
+        )
+        argv = ["/bin/sh", "-c", _START_SWITCH, "sh", _program(SWITCH), str(SWITCH_SOCKET), TAP]
+        argv = sandbox.pinned(cpus, sandbox.command(box, argv))
+        holder = self._ended.enter_context(_Holder(argv, "no switch"))
+        self._switch_pids = (holder.pid,)
 
     def _at_client(self, argv: Sequence[str]) -> list[str]:
         # This program reads what a guest answers, so it is held like a guest.
@@ -275,13 +313,16 @@ class Network:
         )
 
 
-class _Namespace:
-    """A new network namespace, as long as this is open or something else is in it."""
+class _Holder:
+    """A process that ends when its standard input is closed, as long as this is open.
 
-    def __init__(self) -> None:
-        # cat answers from inside, and ends with its standard input.
-        self._holder = subprocess.Popen(
-            [_program("unshare"), "--net", "cat"],
+    Its last program is cat, which answers when the rest is ready. Raises VtaxError, beginning with
+    `failure`, when it does not.
+    """
+
+    def __init__(self, argv: Sequence[str], failure: str) -> None:
+        self._process = subprocess.Popen(
+            list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -289,14 +330,32 @@ class _Namespace:
             start_new_session=True,
             env={"PATH": DEFAULT_PATH},
         )
-        self.pid = self._holder.pid
-        assert self._holder.stdin and self._holder.stdout and self._holder.stderr
+        self.pid = self._process.pid
+        assert self._process.stdin and self._process.stdout and self._process.stderr
         with contextlib.suppress(BrokenPipeError):
-            self._holder.stdin.write(b"\n")
-        if not self._holder.stdout.read(1):
-            reason = self._holder.stderr.read().decode(errors="replace").strip()
+            self._process.stdin.write(b"\n")
+        if not self._process.stdout.read(1):
+            reason = self._process.stderr.read().decode(errors="replace").strip()
             self.close()
-            raise VtaxError(f"no network namespace: {reason}", "run 'vtax doctor'")
+            raise VtaxError(f"{failure}: {reason}", "run 'vtax doctor'")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Namespace(_Holder):
+    """A new network namespace, as long as this is open or something else is in it."""
+
+    def __init__(self) -> None:
+        super().__init__([_program("unshare"), "--net", "cat"], "no network namespace")
 
     def run(self, argv: Sequence[str], text: bytes = b"") -> str:
         """Run a program of this host in the namespace and return its output. Raises VtaxError."""
@@ -329,16 +388,9 @@ class _Namespace:
         except (ValueError, KeyError, TypeError):
             raise VtaxError(f"the link's counters are not understood: {filtered:.80}") from None
 
-    def close(self) -> None:
-        """End the process that holds the namespace."""
-        self._holder.kill()
-        self._holder.communicate()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _others(guests: int) -> tuple[str, ...]:
+    return tuple(_guest(number) for number in range(1, guests))
 
 
 def _guest(number: int) -> str:

@@ -57,12 +57,15 @@ __all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 class MachineNetwork(Protocol):
     """The network of one machine (`vtax.environments.link`)."""
 
+    switch: Path | None
+    """The folder of its switch's sockets, if it has a switch."""
+
     @property
     def namespace_pid(self) -> int:
         """The process that holds the namespace of the machine's process."""
         ...
 
-    def configure(self, run: Callable[..., Finished], work: Path) -> None: ...
+    def configure(self, run: Callable[..., Finished], work: Path, number: int = 0) -> None: ...
 
     def offered(self, *pids: int) -> Link: ...
 
@@ -79,7 +82,7 @@ class MachineSource(Protocol):
 
     def launch(self, allocation: Allocation) -> Launch: ...
 
-    def own_network(self) -> MachineNetwork | None: ...
+    def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None: ...
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]: ...
 
@@ -87,17 +90,35 @@ class MachineSource(Protocol):
 
 
 class Machine(MachineLike):
-    """Always used as a context manager: leaving it ends the machine, whatever happened."""
+    """Always used as a context manager: leaving it ends the machine, whatever happened.
 
-    def __init__(self, environment: MachineSource, work: Path, cpus: Sequence[int]) -> None:
+    `number`: which one of the guests that run side by side it is; `shared`: their network, which is
+    not the machine's to close.
+    """
+
+    def __init__(
+        self,
+        environment: MachineSource,
+        work: Path,
+        cpus: Sequence[int],
+        number: int = 0,
+        shared: MachineNetwork | None = None,
+    ) -> None:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         """How many bytes a command may add to the writable folder."""
         self._work = work
-        self.network = environment.own_network()
+        self._shares_network = shared is not None
+        self.network = shared or environment.own_network(cpus)
         ours, theirs = socket.socketpair()
         try:
-            namespace = self.network.namespace_pid if self.network else None
-            allocation = Allocation(work, cpus, theirs.fileno(), namespace)
+            allocation = Allocation(
+                work,
+                cpus,
+                theirs.fileno(),
+                self.network.namespace_pid if self.network else None,
+                self.network.switch if self.network else None,
+                number,
+            )
             self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()
             self._process = _start(self.launch, theirs, work)
@@ -131,7 +152,7 @@ class Machine(MachineLike):
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
             if self.network:
-                self.network.configure(self.run, work)
+                self.network.configure(self.run, work, number)
         except BaseException:
             self.kill()
             raise
@@ -230,7 +251,7 @@ class Machine(MachineLike):
         self.close()
 
     def _close_network(self) -> None:
-        if self.network:
+        if self.network and not self._shares_network:
             self.network.close()
 
     def _lost(self, what: str) -> MachineLostError:
@@ -247,7 +268,7 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
     """What any process of this host can do that sees the host's own files."""
     return (
         Files(machine.push, machine.pull),
-        RecordOutside({"pid": machine.pid}),
+        RecordOutside({"processes": (machine.pid,)}),
         RecordInside(lambda: str(binaries.find("vtax-host"))),
     )
 

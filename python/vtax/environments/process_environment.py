@@ -25,8 +25,10 @@ class ProcessEnvironment(Environment):
     def launch(self, allocation: Allocation) -> Launch:
         """The command line that starts the machine."""
 
-    def own_network(self) -> MachineNetwork | None:
-        """A network for one machine, which closes it; None: the machine has none."""
+    def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None:
+        """A network for one machine, which closes it; None: the machine has none.
+
+        Its own processes are kept on `cpus`."""
         return None
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:

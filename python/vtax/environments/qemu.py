@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Literal, Self
 from vtax.core.checks.model import Check
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_kernel, link, qemu_program, sandbox, swap
+from vtax.environments import guest_group, guest_kernel, link, qemu_program, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
-    MachineLike,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -26,6 +25,7 @@ from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
     Files,
+    Guests,
     Link,
     LinkKind,
     Pause,
@@ -60,7 +60,7 @@ PROBE_TIMEOUT_S = 30.0
 
 @register
 @dataclass(frozen=True, slots=True)
-class Qemu(HostTree, link.Linked):
+class Qemu(HostTree, guest_group.Grouped):
     """A full-system QEMU guest with a distribution kernel.
 
     It runs on the host's own userland, shared read-only by 9p.
@@ -75,15 +75,18 @@ class Qemu(HostTree, link.Linked):
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host for counters (default: off)",
+        **guest_group.KEYS,
         **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
         "qemu",
         "qemu:accel=tcg,smp=2,mem=2G",
         "qemu:net=tap,rate=500M",
+        "qemu:guests=2,mem=512M",
     )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "qemu",
+        Guests: "qemu:guests=2",
         RecordOutside: "qemu",
         CountPrograms: "qemu",
         Pause: "qemu",
@@ -113,15 +116,18 @@ class Qemu(HostTree, link.Linked):
         kernel = Path(options["kernel"]) if "kernel" in options else None
         if kernel and not kernel.is_file():
             raise MisuseError(f"qemu: kernel={kernel} is not a file")
+        memory = guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES)
+        wanted = link.wanted("qemu", options, LINKS)
         return cls(
             accel=_accelerator(options.get("accel", "auto")),
             smp=cpu_count("qemu", "smp", options["smp"]) if "smp" in options else 1,
-            memory_bytes=guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES),
+            memory_bytes=memory,
             cpu=_cpu_model(options.get("cpu")),
             kernel=kernel,
             page=_switch("page", options.get("page", "off")),
             swap_bytes=swap.size("qemu", options),
-            link=link.wanted("qemu", options, LINKS),
+            link=wanted,
+            guests=guest_group.count("qemu", options, memory, wanted),
         )
 
     def shape(self) -> MachineShape:
@@ -144,9 +150,9 @@ class Qemu(HostTree, link.Linked):
         link.check("qemu", self.link)
         guest_kernel.prepare(self.kernel)
 
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        def start() -> MachineLike:
-            return Machine(self, work, cpus)
+    def start_one(self, work: Path, cpus: Sequence[int], *place: Any) -> Machine:
+        def start() -> Machine:
+            return Machine(self, work, cpus, *place)
 
         return swap.started(start, self.name, work, self.swap_bytes, swap.VIRTIO_DEVICE)
 
@@ -170,7 +176,7 @@ class Qemu(HostTree, link.Linked):
             has_tree=True,
             namespace_pid=allocation.namespace_pid,
         )
-        argv = sandbox.command(box, self._qemu(accel, guest, allocation.channel_fd))
+        argv = sandbox.command(box, self._qemu(accel, guest, allocation))
         return Launch(
             sandbox.pinned(allocation.cpus, argv), sandbox.WORK, self.boot_timeout_s, tuple(notes)
         )
@@ -182,27 +188,32 @@ class Qemu(HostTree, link.Linked):
         return (
             f"{how.get(kind, 'QEMU')}, Linux {release}, "
             f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
-            f"{link.said(self.link)}"
+            f"{link.said(self.link)}{guest_group.said(self.guests)}"
         )
 
     def _choose(self) -> tuple[Literal["kvm", "tcg"], Sequence[str]]:
         if self.accel != "auto":
             return self.accel, ()
-        reason = kvm_obstacle()
-        if reason is None:
-            from vtax.environments.kvm_probe import probe
-
-            key = f"{self.cpu}{self.kernel}"
-            # Whether KVM works depends on neither disk nor link, which are not made for the probe.
-            probed = replace(
-                self, accel="kvm", swap_bytes=0, link=None, boot_timeout_s=PROBE_TIMEOUT_S
-            )
-            reason = probe(probed, allowed_cpus()[-self.smp :], key)
-        if reason is None:
+        if (reason := self.kvm_fault()) is None:
             return "kvm", ("KVM passed its boot probe",)
         return "tcg", (f"KVM is not used: {reason}",)
 
-    def _qemu(self, accel: str, guest: guest_kernel.GuestKernel, channel_fd: int) -> list[str]:
+    def kvm_fault(self) -> str | None:
+        """Why KVM runs no kernel here; None when one has booted."""
+        if reason := kvm_obstacle():
+            return reason
+        from vtax.environments.kvm_probe import probe
+
+        key = f"{self.cpu}{self.kernel}"
+        # Whether KVM works depends on neither disk nor link, which are not made for the probe.
+        probed = replace(
+            self, accel="kvm", swap_bytes=0, link=None, guests=1, boot_timeout_s=PROBE_TIMEOUT_S
+        )
+        return probe(probed, allowed_cpus()[-self.smp :], key)
+
+    def _qemu(
+        self, accel: str, guest: guest_kernel.GuestKernel, allocation: Allocation
+    ) -> list[str]:
         line = [str(self._program()), "-accel", accel, "-machine", "q35", "-smp", str(self.smp)]
         line += ["-cpu", self.cpu or {"kvm": "host", "tcg": "max"}[accel]]
         line += ["-m", f"{self.memory_bytes >> 20}M"]
@@ -216,16 +227,17 @@ class Qemu(HostTree, link.Linked):
         if self.link:
             # Its threads' names say which is which.
             line += ["-name", "guest=vtax,debug-threads=on"]
-            tap = link.tap()
+            tap = link.tap_network(allocation.number)
             tap += ",vhost=on" if self.link.kind == "vhost" else ""
             line += ["-netdev", f"{tap if self.link.has_tap else link.user_network()},id=link"]
-            line += ["-device", "virtio-net-pci,netdev=link,romfile="]
+            mac = guest_group.mac(allocation.number)
+            line += ["-device", f"virtio-net-pci,netdev=link,mac={mac},romfile="]
         if self.page:
             # A PCI device's memory is at least a page as well.
             memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
             line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
             line += ["-device", "ivshmem-plain,memdev=page"]
-        return [*line, *qemu_program.agent_port(channel_fd), *self.emulator.options]
+        return [*line, *qemu_program.agent_port(allocation.channel_fd), *self.emulator.options]
 
     def _program(self) -> Path:
         return self.emulator.program or program()

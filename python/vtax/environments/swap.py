@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
@@ -59,9 +60,10 @@ def virtio_disk() -> list[str]:
     return ["-drive", drive, "-device", "virtio-blk-pci,drive=swap"]
 
 
-def started(
-    start: Callable[[], MachineLike], name: str, work: Path, wanted: int, device: str
-) -> MachineLike:
+M = TypeVar("M", bound=MachineLike)
+
+
+def started(start: Callable[[], M], name: str, work: Path, wanted: int, device: str) -> M:
     """A guest of the environment `name` that swaps to `device`: the file DISK of its folder, which
     is there when `start` is called; no swap when `wanted` is 0.
 

@@ -13,18 +13,18 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import link, sandbox, swap
+from vtax.environments import guest_group, link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
-    MachineLike,
     guest_memory,
     register,
 )
 from vtax.environments.capabilities import (
     Capability,
     Files,
+    Guests,
     Link,
     LinkKind,
     Pause,
@@ -77,13 +77,14 @@ class Installed(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class UserModeLinux(HostTree, link.Linked):
+class UserModeLinux(HostTree, guest_group.Grouped):
     """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
     keys: ClassVar[Mapping[str, str]] = {
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
+        **guest_group.KEYS,
         **link.KEYS,
     }
     examples: ClassVar[Sequence[str]] = (
@@ -91,9 +92,11 @@ class UserModeLinux(HostTree, link.Linked):
         "uml:mem=512M",
         "uml:mem=256M,swap=1G",
         "uml:net=vde,rate=500M",
+        "uml:guests=4,mem=256M",
     )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "uml",
+        Guests: "uml:guests=2",
         RecordOutside: "uml",
         RecordInside: "uml",
         Pause: "uml",
@@ -108,7 +111,8 @@ class UserModeLinux(HostTree, link.Linked):
     def from_options(cls, options: Mapping[str, str]) -> Self:
         memory = guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES)
         wanted = link.wanted("uml", options, LINKS)
-        return cls(memory, swap.size("uml", options), link=wanted)
+        guests = guest_group.count("uml", options, memory, wanted)
+        return cls(memory, swap.size("uml", options), link=wanted, guests=guests)
 
     def shape(self) -> MachineShape:
         return MachineShape(1, self.memory_bytes)
@@ -122,9 +126,9 @@ class UserModeLinux(HostTree, link.Linked):
             swap.check_guest()
         link.check("uml", self.link)
 
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        def start() -> MachineLike:
-            return Machine(self, work, cpus)
+    def start_one(self, work: Path, cpus: Sequence[int], *place: Any) -> Machine:
+        def start() -> Machine:
+            return Machine(self, work, cpus, *place)
 
         return swap.started(start, self.name, work, self.swap_bytes, SWAP_DEVICE)
 
@@ -141,6 +145,7 @@ class UserModeLinux(HostTree, link.Linked):
             },
             # Kernels before 6.13 cannot restore an FP state larger than 2696 bytes (AMX).
             environment={"LD_PRELOAD": str(FIX_INSIDE)},
+            writable=link.sockets(allocation),
             devices=link.devices(self.link),
             sees_processes=False,
             namespace_pid=allocation.namespace_pid,
@@ -167,25 +172,25 @@ class UserModeLinux(HostTree, link.Linked):
         ]
         if self.swap_bytes:
             parameters.append(f"ubd0={sandbox.WORK / swap.DISK}")
-        argv = sandbox.command(box, self._linked([str(kernel()), *parameters]))
+        argv = sandbox.command(box, [str(kernel()), *parameters, *self._linked(allocation.number)])
         return Launch(
             sandbox.pinned(allocation.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
         )
 
-    def _linked(self, argv: Sequence[str]) -> Sequence[str]:
+    def _linked(self, number: int) -> Sequence[str]:
         if self.link is None:
-            return argv
+            return ()
         if self.link.kind == "vde":
-            return link.with_switch([*argv, f"eth0=daemon,,unix,{link.SWITCH_SOCKET}/ctl"])
+            return (f"eth0=daemon,,unix,{link.SWITCH_SOCKET}/ctl",)
         # Without gro= its buffers hold no packet larger than the MTU, and a tap delivers them.
-        return [*argv, f"vec0:transport=tap,ifname={link.TAP},gro=1"]
+        return (f"vec0:transport=tap,ifname={link.tap(number)},gro=1",)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         release = facts.get("kernel", {}).get("release", "?")
         return (
             f"user-mode Linux {release} (paravirtualized kernel as a host process), "
             f"1 CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
-            f"{link.said(self.link)}"
+            f"{link.said(self.link)}{guest_group.said(self.guests)}"
         )
 
 

@@ -24,9 +24,12 @@ def record(
     """Record in a new run folder; return the folder, or None when nothing was recorded, and the
     recorder's exit code. By then the recorder has printed the reason of a failure."""
     line = builtin.line(target.command) if target.command else []
-    asked = options.asked() | {
-        name: value for name, value in (("pid", target.pid), ("vm", target.vm)) if value is not None
-    }
+    asked = options.asked()
+    if target.processes:
+        first, *others = target.processes
+        asked["pid"] = [first, *others] if others else first
+    if target.vm is not None:
+        asked["vm"] = target.vm
     here = build(BASELINE)
     facts = facts_here()
     recorded = RecordedMachine(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
@@ -34,7 +37,7 @@ def record(
     arguments = [
         *options.arguments(),
         *(["--pids", str(usual_processes(len(allowed_cpus())))] if line else []),
-        *Target(target.pid, target.vm, line).arguments(),
+        *Target(target.processes, target.vm, line).arguments(),
     ]
     try:
         with folder.opened(out, name, line, asked, recorded) as run:

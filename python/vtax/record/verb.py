@@ -122,8 +122,10 @@ def _natively(request: Request) -> int:
     from vtax.core.recorder.recorder import summary
     from vtax.record.native import record as record_natively
 
-    pid = request.value("pid")
-    target = Target(None if pid is None else int(pid), request.value("vm"), request.command)
+    # The recorder has read the list already.
+    listed = request.value("pid")
+    processes = tuple(map(int, listed.split(","))) if listed else ()
+    target = Target(processes, request.value("vm"), request.command)
     as_json = "json" in request.flags
     path, code = record_natively(target, request.options, request.path("out"), as_json)
     if path is not None:

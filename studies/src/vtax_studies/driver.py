@@ -12,6 +12,7 @@ from vtax_studies import table
 from vtax_studies.files import to_json, write
 from vtax_studies.measuring import machine
 from vtax_studies.model import Outcome, Progress, Study, StudyData, StudyOptions
+from vtax_studies.roles import here, said
 from vtax_studies.rule import judge, possible
 
 PROGRESS_EVERY_S = 10.0
@@ -50,8 +51,9 @@ def measured(study: Study, options: StudyOptions, progress: Progress) -> Outcome
 
     Raises VtaxError when nothing can be measured.
     """
-    where = [] if study.modelled else machine()
-    return made(study, study.parts().measure(options, progress), options, where)
+    parts = study.parts()
+    where = [] if study.modelled else [*machine(), *said(parts.roles, here())]
+    return made(study, parts.measure(options, progress), options, where)
 
 
 def made(

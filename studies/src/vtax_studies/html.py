@@ -13,6 +13,7 @@ from vtax_studies.table import SYMBOLS, counts, second_cells, second_counts
 
 CLASSES: Mapping[Verdict | None, str] = {
     Verdict.HOLDS: "verdict-equivalent",
+    Verdict.SUBSTITUTE: "verdict-inconclusive",
     Verdict.FAILS: "verdict-slower",
     Verdict.UNKNOWN: "verdict-inconclusive",
 }

@@ -15,6 +15,7 @@ from vtax.core.page.page import Figure, HeatMap
 if TYPE_CHECKING:
     import polars as pl
 
+    from vtax_studies.roles import Role
     from vtax_studies.rule import Rule
 
 
@@ -22,6 +23,8 @@ class Verdict(StrEnum):
     """The verdict on a claim."""
 
     HOLDS = "holds"
+    SUBSTITUTE = "holds by a substitute only"
+    """It holds, but what it rests on is no evidence for the paper: see `Basis`."""
     FAILS = "does not hold"
     UNKNOWN = "cannot be judged"
 
@@ -47,9 +50,11 @@ class Basis(StrEnum):
 _MARKS = {
     Basis.RESULT: "",
     Basis.FITTED: "fitted",
-    Basis.EMULATION: "emulation only",
-    Basis.CLOCK_STEP: "a clock's step only",
+    Basis.EMULATION: "emulation",
+    Basis.CLOCK_STEP: "a clock's step",
 }
+SUBSTITUTES = (Basis.EMULATION, Basis.CLOCK_STEP)
+"""What can only stand in for a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,8 @@ class Parts(Generic[D]):
     """How the study was made, for the reader."""
     cautions: Callable[[D], Iterable[str]]
     """What a reader must know before believing any of the results."""
+    roles: Sequence[Role] = ()
+    """What it needs of its machine, and the ways to have it."""
     differs: Mapping[str, Callable[[D], str]] = field(default_factory=dict)
     """By the claim's name: why the second data give another verdict. A maker raises Missing where
     the data do not show it."""

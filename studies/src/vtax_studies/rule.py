@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from vtax.core.page.format import signed, significant
-from vtax_studies.model import Basis, Claim, Second, Verdict
+from vtax_studies.model import SUBSTITUTES, Basis, Claim, Second, Verdict
 
 D = TypeVar("D")
 """The data of a study."""
@@ -67,13 +67,16 @@ def judged(rule: Rule[D], data: D, real: D | None = None) -> Claim:
         if alone.holds is not found.holds:
             basis = Basis.EMULATION
             reason += f" Without what is emulated it {_VERDICTS[alone.holds].value}."
+    verdict = _VERDICTS[found.holds]
+    if verdict is Verdict.HOLDS and basis in SUBSTITUTES:
+        verdict = Verdict.SUBSTITUTE
     return Claim(
         rule.name,
         rule.section,
         rule.statement,
         rule.stated,
         found.ours,
-        _VERDICTS[found.holds],
+        verdict,
         reason,
         basis,
     )

@@ -10,12 +10,18 @@ from rich.text import Text
 
 from vtax.core.page import tables
 from vtax.core.page.format import plural
-from vtax_studies.model import Basis, Claim, Outcome, Second, Study, Verdict
+from vtax_studies.model import SUBSTITUTES, Basis, Claim, Outcome, Second, Study, Verdict
 
-SYMBOLS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.UNKNOWN: "?"}
+SYMBOLS = {
+    Verdict.HOLDS: "✓",
+    Verdict.SUBSTITUTE: "≈",
+    Verdict.FAILS: "✗",
+    Verdict.UNKNOWN: "?",
+}
 NOT_RUN = "not run"
 _STYLES = {
     Verdict.HOLDS: "green",
+    Verdict.SUBSTITUTE: "yellow",
     Verdict.FAILS: "red",
     Verdict.UNKNOWN: "yellow",
 }
@@ -36,7 +42,7 @@ def counts(claims: Sequence[Claim]) -> str:
 
 _APART = {
     "the model was fitted to": (Basis.FITTED,),
-    "emulation or a clock's step alone decides": (Basis.EMULATION, Basis.CLOCK_STEP),
+    "emulation or a clock's step alone decides": SUBSTITUTES,
 }
 
 
@@ -46,10 +52,13 @@ def _verdicts(claims: Sequence[Claim]) -> list[Verdict]:
 
 def _tally(verdicts: Sequence[Verdict], of: str = "") -> str:
     found = Counter(verdicts)
-    return (
-        f"{found[Verdict.HOLDS]}{of} hold, {found[Verdict.FAILS]} do not, "
-        f"{found[Verdict.UNKNOWN]} cannot be judged"
-    )
+    holding = {
+        f"{found[Verdict.HOLDS]}{of} hold": found[Verdict.HOLDS] or not found[Verdict.SUBSTITUTE],
+        f"{found[Verdict.SUBSTITUTE]} hold by a substitute only": found[Verdict.SUBSTITUTE],
+    }
+    shown = [text for text, is_there in holding.items() if is_there]
+    shown += [f"{found[Verdict.FAILS]} do not", f"{found[Verdict.UNKNOWN]} cannot be judged"]
+    return ", ".join(shown)
 
 
 def second_counts(claims: Sequence[Claim]) -> str:

@@ -293,10 +293,12 @@ impl Attached {
     ) -> Result<Option<Pid>, Error> {
         match target {
             Target::System => {}
-            Target::Process(process) => {
-                self.follow(*process)?;
-                self.follow_descendants(*process)?;
-                self.watch_process(watch, Pid::from_raw(*process))?;
+            Target::Processes(processes) => {
+                for process in processes {
+                    self.follow(*process)?;
+                    self.follow_descendants(*process)?;
+                    self.watch_process(watch, Pid::from_raw(*process))?;
+                }
             }
             Target::Machines(process) => {
                 self.follow_machines(*process)?;

@@ -38,9 +38,9 @@ pub struct RecordArguments {
     /// Events, layers or default, with commas [default: default, and kvm with --vm]
     #[arg(long, value_name = "NAMES")]
     events: Option<String>,
-    /// Only this process, its threads and all its descendants
-    #[arg(long, value_name = "PID", conflicts_with_all = ["vm", "command"])]
-    pid: Option<i32>,
+    /// Only these processes (with commas), their threads and all their descendants
+    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["vm", "command"])]
+    pid: Vec<i32>,
     /// Only this virtual machine (its process), or all
     #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
     vm: Option<Machines>,
@@ -253,11 +253,11 @@ impl RecordArguments {
         } else {
             "default"
         };
-        let target = match (self.pid, self.vm) {
-            (Some(process), _) => Target::Process(process),
-            (None, Some(Machines(process))) => Target::Machines(process),
-            (None, None) if self.command.is_empty() => Target::System,
-            (None, None) => Target::Command(self.command),
+        let target = match self.vm {
+            Some(Machines(process)) => Target::Machines(process),
+            None if !self.pid.is_empty() => Target::Processes(self.pid),
+            None if self.command.is_empty() => Target::System,
+            None => Target::Command(self.command),
         };
         RecordOptions {
             every: self.every,

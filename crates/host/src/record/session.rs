@@ -107,7 +107,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         end,
         programs,
         gaps,
-    } = recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
+    } = recording.run(&mut attached, &begin, &mut watch, hotplug, &folder, samples)?;
     let result = summary::Facts {
         reference,
         interval,
@@ -231,7 +231,7 @@ impl Recording<'_> {
         &self,
         attached: &mut Attached,
         begin: &Begin,
-        watch: &Watch,
+        watch: &mut Watch,
         mut hotplug: Hotplug,
         folder: &files::Folder,
         samples: Vec<PageSamples>,

@@ -27,8 +27,8 @@ const REST_ROUND: Duration = Duration::from_micros(200);
 pub enum Target {
     /// All CPUs.
     System,
-    /// A process, its threads, and all its descendants, existing or later.
-    Process(i32),
+    /// Processes, their threads, and all their descendants, existing or later.
+    Processes(Vec<i32>),
     /// All virtual machines, or the virtual machine of one process.
     Machines(Option<i32>),
     /// A command and its children.

@@ -1,4 +1,4 @@
-//! Waiting: for the next time to empty the rings, a signal, or the end of a process.
+//! Waiting: for the next time to empty the rings, a signal, or the end of processes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -12,13 +12,15 @@ use vtax_sys::signals::{Signals, timeout};
 #[derive(Debug)]
 pub struct Watch {
     signals: Signals,
-    process: Option<OwnedFd>,
+    /// Those whose end has not been seen.
+    processes: Vec<OwnedFd>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// The signal that asks for the end.
     pub signal: Option<Signal>,
+    /// All watched processes have ended.
     pub ended: bool,
     /// The descriptor for hotplug messages is readable.
     pub hotplug: bool,
@@ -31,20 +33,25 @@ impl Watch {
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             signals: Signals::take(&[])?,
-            process: None,
+            processes: Vec::new(),
         })
     }
 
     /// Also watch a process.
     pub fn process(&mut self, descriptor: OwnedFd) {
-        self.process = Some(descriptor);
+        self.processes.push(descriptor);
     }
 
     /// Wait for one of them, until `hotplug` is readable, or until the time is up.
     ///
     /// Fails with the errno of the system call.
-    pub fn wait(&self, limit: Duration, hotplug: Option<BorrowedFd<'_>>) -> Result<Found, Errno> {
-        let process = self.process.as_ref().map(AsFd::as_fd);
+    pub fn wait(
+        &mut self,
+        limit: Duration,
+        hotplug: Option<BorrowedFd<'_>>,
+    ) -> Result<Found, Errno> {
+        // One at a time: the end of the others is found when their turn comes.
+        let process = self.processes.last().map(AsFd::as_fd);
         let signals = self.signals.as_fd();
         // A missing descriptor is replaced by the signals' descriptor, and its result is ignored.
         let mut entries = [Some(signals), process, hotplug]
@@ -54,9 +61,13 @@ impl Watch {
             Err(errno) => return Err(errno),
         }
         let [_, ended, changed] = entries.map(|entry| entry.any().unwrap_or(false));
+        let ended = ended && process.is_some();
+        if ended {
+            self.processes.pop();
+        }
         Ok(Found {
             signal: self.signals.next()?,
-            ended: ended && process.is_some(),
+            ended: ended && self.processes.is_empty(),
             hotplug: changed && hotplug.is_some(),
         })
     }

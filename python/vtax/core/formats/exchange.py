@@ -71,6 +71,16 @@ class Exchange:
         """The content as text; bytes that are not UTF-8 are replaced."""
         return self.read_bytes(name, limit_bytes).decode("utf-8", errors="replace")
 
+    def read_all(self) -> dict[str, bytes]:
+        """The contents of all files in the folder. Raises VtaxError as `read_bytes` does."""
+        folder = self._reopen()
+        try:
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in entries]
+        finally:
+            os.close(folder)
+        return {name: self.read_bytes(name) for name in names}
+
     def check(self) -> None:
         """Raise VtaxError when the folder is gone or replaced."""
         os.close(self._reopen())

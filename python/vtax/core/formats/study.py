@@ -32,7 +32,7 @@ class ClaimRecord(Strict):
     ours: str
     """A short, stable name; where the paper says it; what it says; its value; the value that was
     found."""
-    verdict: Literal["holds", "does not hold", "cannot be judged"]
+    verdict: Literal["holds", "holds by a substitute only", "does not hold", "cannot be judged"]
     """The verdict on the claim."""
     reason: str
     """The criterion, and why it is not met or cannot be applied."""

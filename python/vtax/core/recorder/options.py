@@ -55,16 +55,16 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is counted on this machine: everything, a process, guests, or a command."""
+    """What is counted on this machine: everything, processes, guests, or a command."""
 
-    pid: int | None = None
+    processes: Sequence[int] = ()
     vm: str | None = None
     """The process of a virtual machine, or `all`."""
     command: Sequence[str] = ()
 
     def arguments(self) -> list[str]:
         """The end of the recorder's command line."""
-        line = [] if self.pid is None else ["--pid", str(self.pid)]
+        line = ["--pid", ",".join(map(str, self.processes))] if self.processes else []
         if self.vm is not None:
             line += ["--vm", self.vm]
         return [*line, "--", *self.command] if self.command else line

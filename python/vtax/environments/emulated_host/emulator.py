@@ -126,7 +126,7 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
         drive = f"file={_inside('image')},format={machine.image_format},readonly=on"
         line += ["-drive", f"if=none,id=image,{drive}", "-device", "virtio-blk-pci,drive=image"]
     if machine.network_pid:
-        line += ["-netdev", f"{link.tap()},id=link"]
+        line += ["-netdev", f"{link.tap_network()},id=link"]
         line += ["-device", "virtio-net-pci,netdev=link,romfile="]
     return [*line, "-incoming", "defer"] if machine.saved else line
 

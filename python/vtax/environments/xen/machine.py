@@ -44,7 +44,7 @@ class XenMachine(MachineLike):
         self._work = work
         self._held = contextlib.ExitStack()
         with self._held:
-            self._network = self._held.enter_context(Network(xen.link)) if xen.link else None
+            self._network = self._held.enter_context(Network(xen.link, cpus)) if xen.link else None
             pid = self._network.namespace_pid if self._network else None
             self._started = StartedHost(XenRecipe.of(xen, pid), work, cpus)
             self._held = self._held.pop_all()
@@ -102,7 +102,7 @@ class XenMachine(MachineLike):
             RecordInside(lambda: str(binaries.find("vtax-host"))),
             RecordOutside({}, self.host, str(parts.RECORDER))
             if self._xen.domain == "domu"
-            else RecordOutside({"pid": self.pid}),
+            else RecordOutside({"processes": (self.pid,)}),
             Guests(self.run_everywhere),
             Pause(lambda: emulator.signal(signal.SIGSTOP), lambda: emulator.signal(signal.SIGCONT)),
         )

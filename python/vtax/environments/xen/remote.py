@@ -43,7 +43,7 @@ class RemoteDomu:
     def emulates_clock(self) -> bool:
         return False
 
-    def own_network(self) -> MachineNetwork | None:
+    def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None:
         return None
 
     def launch(self, allocation: Allocation) -> Launch:

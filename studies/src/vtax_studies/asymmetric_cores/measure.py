@@ -19,8 +19,8 @@ from vtax_studies.asymmetric_cores.setup import (
     CPU_BOUND,
     EMULATED_HOST,
     FIGURE_LOADS,
-    FOUR,
     FULL,
+    OF_FOUR,
     ONLY,
     QEMU,
     QUICK,
@@ -136,7 +136,7 @@ def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str])
     """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
     specs = {name: SPECS[name] for name in plan.environments if loads}
     for name, environment in usable(specs, left_out).items():
-        own = [each for each in loads.values() if name != FOUR or each.name in WITH_GUESTS]
+        own = [each for each in loads.values() if name not in OF_FOUR or each.name in WITH_GUESTS]
         if own:
             yield _Part(name, environment, own, plan)
         if name == QEMU and plan.slow_guest and CPU_BOUND in loads:

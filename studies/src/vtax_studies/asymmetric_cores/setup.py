@@ -5,22 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vtax_studies import roles
+from vtax_studies.roles import Role, Way
+
 VDE = "user-mode Linux, switch"
 QEMU = "QEMU, tap"
 TAP = "user-mode Linux, tap"
+VDE_FOUR = "user-mode Linux, switch of four guests"
 XEN = "Xen, dom0"
-FOUR = "Xen, dom0 of four domUs"
+XEN_FOUR = "Xen, dom0 of four domUs"
 SPECS = {
     VDE: "uml:net=vde,rate=1G",
     QEMU: "qemu:net=tap,rate=1G",
     TAP: "uml:net=tap,rate=1G",
+    VDE_FOUR: "uml:net=vde,rate=1G,guests=4,mem=256M",
     XEN: "xen:net=tap,rate=1G,slow-cores=on",
-    FOUR: "xen:net=tap,rate=1G,slow-cores=on,guests=4,pcpus=1",
+    XEN_FOUR: "xen:net=tap,rate=1G,slow-cores=on,guests=4,pcpus=1",
 }
 """Environments as the command line names them. The paper has Xen on a real machine, whose dom0 is
 the service. `TAP` has no thread of its own that serves it: it is a control at full speed."""
+_TAP = SPECS[QEMU]
+ROLES = (
+    Role(
+        "Guest behind a tap",
+        (
+            Way(f"{_TAP}, under KVM", frozenset({roles.KVM})),
+            Way(f"{_TAP}, emulated", frozenset({roles.QEMU}), instead_of="KVM"),
+        ),
+    ),
+    Role(
+        "Several guests on one service",
+        (Way(SPECS[VDE_FOUR], frozenset({roles.UML}), instead_of="Xen's dom0"),),
+    ),
+    Role(
+        "Slow cores",
+        (
+            Way("lower clock (cpufreq)", frozenset({roles.CPUFREQ}), cpus=2),
+            Way("quota and hog", cpus=2, instead_of="a lower clock"),
+        ),
+    ),
+)
 ONLY: Mapping[str, Sequence[str]] = {
-    "vde": (VDE,), "qemu": (QEMU,), "tap": (TAP,), "xen": (XEN, FOUR),
+    "vde": (VDE, VDE_FOUR), "qemu": (QEMU,), "tap": (TAP,), "xen": (XEN, XEN_FOUR),
 }  # fmt: skip
 """The environments that `--only` chooses; without it all but Xen, whose times are an emulator's."""
 SLOWED = {"vde": VDE, "qemu": QEMU, "xen": XEN}
@@ -59,13 +85,16 @@ class CoresPlan:
     """Whether the CPU-bound load runs with slow vCPUs, too."""
 
 
-FULL = CoresPlan((VDE, QEMU, TAP), (AB, TCP, UDP, CPU_BOUND, *OTHERS), SPEEDS, 5, 2)
+FULL = CoresPlan((VDE, VDE_FOUR, QEMU, TAP), (AB, TCP, UDP, CPU_BOUND, *OTHERS), SPEEDS, 5, 2)
 QUICK = CoresPlan((VDE,), (TCP, HTTP), (LOWEST,), 2, 1, slow_guest=False)
-EMULATED_HOST = CoresPlan((XEN, FOUR), (AB, TCP, UDP, CPU_BOUND), (LOWEST,), 3, 4, slow_guest=False)
+EMULATED_HOST = CoresPlan(
+    (XEN, XEN_FOUR), (AB, TCP, UDP, CPU_BOUND), (LOWEST,), 3, 4, slow_guest=False
+)
 """Where the host is emulated each measurement takes 10 s more than its length."""
 QUICK_EMULATED_HOST = CoresPlan((XEN,), (TCP,), (LOWEST,), 1, 1, slow_guest=False)
 WITH_GUESTS = (AB,)
 """The loads that the paper has with four guests."""
+OF_FOUR = (VDE_FOUR, XEN_FOUR)
 
 FIGURE_LOADS: Mapping[str, Sequence[str]] = {
     "1": (AB, TCP, UDP, CPU_BOUND),

@@ -15,6 +15,7 @@ from vtax_studies.atlas.setup import (
     DOM0,
     DOMU,
     GENERATED,
+    KVM,
     LARGE_MB,
     MODEL,
     NATIVE,
@@ -32,6 +33,7 @@ HEIGHT = 260.0
 LOOKS = {
     NATIVE: Look(NATIVE, "var(--env-baseline)"),
     UML: Look(UML, "var(--env-1)", "/", "dash"),
+    KVM: Look(KVM, "var(--env-2)", "-", "longdashdot"),
     BARE: Look(BARE, "var(--env-2)", ".", "dot"),
     DOM0: Look(DOM0, "var(--env-3)", "x", "dashdot"),
     MODEL: Look(MODEL, "var(--env-1)"),

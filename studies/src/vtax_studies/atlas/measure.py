@@ -14,9 +14,10 @@ from vtax.memory.sized import SizedDgemm
 from vtax.tune.campaign import TuneCampaign, TuneRequest
 from vtax.tune.record import TuneRecord
 from vtax.tune.tuner import GENERATED, PEERS, Tuner
+from vtax_studies import roles
 from vtax_studies.atlas.data import Data, TlbMisses, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
-from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, PLACES, QUICK, AtlasPlan, Place
+from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, KVM, PLACES, QUICK, AtlasPlan, Place
 from vtax_studies.atlas.traced import tlb_misses
 from vtax_studies.measuring import (
     Counting,
@@ -78,7 +79,8 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
 def _places(plan: AtlasPlan, only: Sequence[str]) -> Iterator[Place]:
     for each in PLACES:
         small_enough = not each.is_emulated or each.megabytes in plan.emulated_megabytes
-        if small_enough and each.environment in (only or ENVIRONMENTS):
+        there = each.kernel != KVM or roles.KVM in roles.here().has
+        if there and small_enough and each.environment in (only or ENVIRONMENTS):
             yield each
 
 

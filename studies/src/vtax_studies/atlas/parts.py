@@ -10,7 +10,7 @@ from vtax_studies.atlas.claims import RULES
 from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.figures import FIGURES, TABLES
 from vtax_studies.atlas.measure import measure
-from vtax_studies.atlas.setup import FULL, QUICK
+from vtax_studies.atlas.setup import FULL, QUICK, ROLES
 from vtax_studies.model import Parts, StudyOptions
 
 
@@ -57,4 +57,5 @@ PARTS = Parts(
     tables=TABLES,
     setup=_setup,
     cautions=_cautions,
+    roles=ROLES,
 )

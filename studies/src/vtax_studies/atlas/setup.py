@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vtax_studies import roles
+from vtax_studies.roles import Role, Way
+
 NATIVE = "native"
 UML = "user-mode Linux"
+KVM = "QEMU, KVM"
 BARE, DOM0, DOMU = EMULATED = "emulated native", "emulated Dom0", "emulated DomU"
 KERNELS = {
     NATIVE: "native:cpus=1,",
     UML: "uml:",
+    KVM: "qemu:accel=kvm,",
     BARE: "xen:domain=native,",
     DOM0: "xen:domain=dom0,",
     DOMU: "xen:domain=domu,",
@@ -18,7 +23,7 @@ KERNELS = {
 """The beginning of each specification. The last three are the paper's kernels, on an emulated
 machine: its counts, sizes and choices are what carries over, not its times."""
 MODEL = "model"
-GUEST_OF = {UML: NATIVE, DOMU: BARE}
+GUEST_OF = {UML: NATIVE, KVM: NATIVE, DOMU: BARE}
 """Unprivileged guests' kernels, and the native one on the same machine."""
 SMALL_MB, LARGE_MB = 256, 756
 SWAP_MB = 512
@@ -52,6 +57,20 @@ class Place:
         return f"{KERNELS[self.kernel]}mem={self.megabytes}M,swap={SWAP_MB}M"
 
 
+ROLES = (
+    Role(
+        "Guest of a hypervisor",
+        (
+            Way(KERNELS[KVM].rstrip(","), frozenset({roles.KVM})),
+            Way(
+                "xen",
+                frozenset({roles.XEN}),
+                instead_of="KVM: three kernels on an emulated processor",
+            ),
+        ),
+    ),
+    Role("Paravirtualized guest", (Way("uml", frozenset({roles.UML})),)),
+)
 PLACES = tuple(Place(kernel, size) for kernel in KERNELS for size in (SMALL_MB, LARGE_MB))
 ENVIRONMENTS = tuple(dict.fromkeys(each.environment for each in PLACES))
 

@@ -27,9 +27,10 @@ from vtax.prices.record import PricedEnvironment
 from vtax_studies.explain import inputs
 from vtax_studies.explain.data import Data, Run
 from vtax_studies.explain.programs import NOTHING, PRICE, Change, Loop, Program, priced
-from vtax_studies.explain.setup import FULL, LAB, QUICK, SAME, ExplainPlan
+from vtax_studies.explain.setup import FULL, LAB, QUICK, SAME, ExplainPlan, environments_on
 from vtax_studies.measuring import nothing_measured, run_folders, usable
 from vtax_studies.model import Progress, StudyOptions
+from vtax_studies.roles import here
 
 TIMEOUT = "2m"
 EACH_S = 11.0
@@ -48,7 +49,9 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     Raises MisuseError for a name in `options.only` that is neither an environment nor a program,
     VtaxError where nothing can be measured, KeyboardInterrupt after Ctrl-C.
     """
-    plan = selected(QUICK if options.quick else FULL, options.only)
+    plan = QUICK if options.quick else FULL
+    plan = replace(plan, environments=environments_on(here(), plan.environments))
+    plan = selected(plan, options.only)
     # Programs must not read what this one is given; every campaign would look at it.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     left_out: dict[str, str] = {}

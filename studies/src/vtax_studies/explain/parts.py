@@ -8,7 +8,7 @@ from vtax_studies.explain.claims import RULES
 from vtax_studies.explain.data import Data
 from vtax_studies.explain.figures import FIGURES, TABLES
 from vtax_studies.explain.measure import measure
-from vtax_studies.explain.setup import SAME
+from vtax_studies.explain.setup import ROLES, SAME
 from vtax_studies.model import Parts, StudyOptions
 
 
@@ -35,5 +35,11 @@ def _cautions(_data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    roles=ROLES,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vtax.environments.base import allowed_cpus
+from vtax_studies import roles
 from vtax_studies.explain.programs import (
     CHANGES,
     LOOPS,
@@ -14,10 +15,23 @@ from vtax_studies.explain.programs import (
     Loop,
     Program,
 )
+from vtax_studies.roles import Machine, Role, Way
 
 FIGURES = ("1", "2")
 
 UML, GVISOR, CONTAINER, TCG, LAB = "uml", "gvisor", "container", "qemu:accel=tcg", "lab"
+KVM = "qemu:accel=kvm"
+GUEST = Role(
+    "Guest of a hypervisor",
+    (
+        Way(KVM, frozenset({roles.KVM})),
+        Way(TCG, frozenset({roles.QEMU}), instead_of="KVM: an emulated processor"),
+    ),
+)
+ROLES = (
+    GUEST,
+    Role("Guest under stock KVM, with its exits", (Way(LAB, frozenset({roles.LAB})),)),
+)
 SAME = f"native:cpus={len(allowed_cpus())}"
 """Native under another label: its bill against `native` is the A/A trial."""
 
@@ -43,6 +57,12 @@ class ExplainPlan:
     rounds: int
     budget_s: float
     """Nothing new begins after this time; the study goes on when it is run again."""
+
+
+def environments_on(machine: Machine, environments: Sequence[str]) -> Sequence[str]:
+    """The environments of a plan, with KVM instead of an emulated processor where KVM runs."""
+    guest = GUEST.on(machine)
+    return [guest.what if guest and each == TCG else each for each in environments]
 
 
 FULL = ExplainPlan(

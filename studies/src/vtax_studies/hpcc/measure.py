@@ -23,9 +23,10 @@ from vtax.workloads.hpcc import Hpcc
 from vtax.workloads.hpcc_output import random_access_times
 from vtax.workloads.variables import base_environment
 from vtax_studies.hpcc.data import Data, Place
-from vtax_studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, HpccPlan
+from vtax_studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, TABLE, WALL, HpccPlan, specs_on
 from vtax_studies.measuring import Counting, ready
 from vtax_studies.model import Progress, StudyOptions
+from vtax_studies.roles import here
 
 PROBE_TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
@@ -66,7 +67,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             program, variables["PATH"], Path(), "run 'vtax doctor' for what is missing"
         )
     places, left_out, subjects = {}, {}, {}
-    for name, spec in SPECS.items():
+    for name, spec in specs_on(here()).items():
         try:
             environment = ready(spec)
             places[name] = _place(name, spec, environment, plan, variables)

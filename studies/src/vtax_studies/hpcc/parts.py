@@ -8,7 +8,7 @@ from vtax_studies.hpcc.claims import RULES
 from vtax_studies.hpcc.data import Data
 from vtax_studies.hpcc.figures import FIGURES, TABLES
 from vtax_studies.hpcc.measure import measure
-from vtax_studies.hpcc.setup import FULL, NATIVE, QUICK
+from vtax_studies.hpcc.setup import FULL, NATIVE, QUICK, ROLES
 from vtax_studies.model import Parts, StudyOptions
 
 
@@ -35,5 +35,11 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    roles=ROLES,
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vtax_studies import roles
+from vtax_studies.roles import Machine, Role, Way
+
 FIGURES = ("1", "2", "3", "4")
 
 NATIVE = "native"
@@ -19,6 +22,23 @@ SPECS = {
     TCG: "qemu:accel=tcg,mem=512M",
 }
 """Environments as the command line names them. The paper has KVM, VMware Player and VirtualBox."""
+GUEST = Role(
+    "Guest of a hypervisor",
+    (
+        Way(SPECS[KVM], frozenset({roles.KVM})),
+        Way(SPECS[TCG], frozenset({roles.QEMU}), instead_of="KVM: an emulated processor"),
+    ),
+)
+PARAVIRTUALIZED = Role("Paravirtualized guest", (Way(SPECS[UML], frozenset({roles.UML})),))
+ROLES = (GUEST, PARAVIRTUALIZED)
+
+
+def specs_on(machine: Machine) -> Mapping[str, str]:
+    """The environments that the study takes on a machine, by their names here."""
+    guest = GUEST.on(machine)
+    other = TCG if guest and guest.what == SPECS[KVM] else KVM
+    return {name: spec for name, spec in SPECS.items() if name != other}
+
 
 HPL, HPL_TIME = "HPL_Tflops", "HPL_time"
 RANDOM_ACCESS = "MPIRandomAccess_GUPs"

@@ -43,6 +43,8 @@ class Data(StudyData):
     """Events that this machine does not have, and why."""
     overheads: pl.DataFrame = field(default_factory=_none)
     emulated: pl.DataFrame = field(default_factory=_none)
+    kvm_here: bool = False
+    """Whether guests ran under this machine's KVM, not under that of an emulated host."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """The counts of each recording, the overheads, and what is absent."""

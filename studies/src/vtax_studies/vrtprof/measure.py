@@ -21,6 +21,7 @@ from vtax.core.runner.instruments.record import Recording as Recorded
 from vtax.core.runner.runner import Done, Step, Variant
 from vtax_studies.measuring import Counting
 from vtax_studies.model import Progress, StudyOptions
+from vtax_studies.roles import KVM, PMU, here
 from vtax_studies.vrtprof import emulated
 from vtax_studies.vrtprof.data import Data, of_domus
 from vtax_studies.vrtprof.runs import (
@@ -34,13 +35,14 @@ from vtax_studies.vrtprof.runs import (
     run,
 )
 from vtax_studies.vrtprof.setup import (
-    COPIES,
     DOMUS,
     EVENTS,
     EVERY,
+    EVERY_COUNTED,
     FULL,
     GUESTS,
     HARDWARE,
+    MANY_COPIES,
     NATIVE,
     OVERHEAD_IN,
     QUICK,
@@ -50,6 +52,8 @@ from vtax_studies.vrtprof.setup import (
     XEN_EVENTS,
     XEN_FIGURE,
     VrtprofPlan,
+    copies_on,
+    guests_spec,
 )
 
 LIST_TIMEOUT_S = 60.0
@@ -85,6 +89,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
         found.absent,
         pl.DataFrame(found.overheads),
         pl.DataFrame(found.emulated),
+        kvm_here=KVM in here().has,
         left_out=found.left_out,
     )
 
@@ -102,19 +107,24 @@ class _Target:
 def _targets(plan: VrtprofPlan, counted: Sequence[str], wanted: str | None) -> list[_Target]:
     """The environments that the wanted figure needs; `counted` are hardware events that this
     machine has (emulated ones have none)."""
+    machine = here()
+    copies = copies_on(machine)
     xen = RecordOptions.of(every=EVERY, events=XEN_EVENTS)
-    domus = [_Target(DOMUS[n], SPECS[DOMUS[n]], COPIES // n, xen) for n in plan.guests]
+    domus = [_Target(DOMUS[n], SPECS[DOMUS[n]], copies // n, xen) for n in plan.guests]
     if wanted == XEN_FIGURE:
         return domus
-    record = RecordOptions.of(every=EVERY, events=EVENTS)
-    here = RecordOptions.of(every=EVERY, events=",".join([EVENTS, *counted]))
+    every = EVERY_COUNTED if PMU in machine.has else EVERY
+    inside = RecordOptions.of(every=EVERY, events=EVENTS)
+    counting = RecordOptions.of(every=every, events=",".join([EVENTS, *counted]))
+    record = counting if KVM in machine.has else inside
     targets = [
-        _Target(NATIVE, SPECS[NATIVE], COPIES, here),
-        _Target(UML, SPECS[UML], COPIES, here),
+        _Target(NATIVE, SPECS[NATIVE], copies, counting),
+        _Target(UML, SPECS[UML], copies, counting),
     ]
-    for guests in plan.guests:
-        name = GUESTS[guests]
-        targets.append(_Target(name, SPECS[name], COPIES // guests, record))
+    many = (MANY_COPIES,) if copies == MANY_COPIES and plan is FULL else ()
+    for guests in (*plan.guests, *many):
+        if spec := guests_spec(machine, guests):
+            targets.append(_Target(GUESTS[guests], spec, copies // guests, record))
     return targets if wanted else [*targets, *domus]
 
 

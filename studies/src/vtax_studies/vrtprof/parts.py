@@ -17,21 +17,26 @@ from vtax_studies.vrtprof.setup import (
     EMULATED_SETTINGS,
     EVENTS,
     EVERY,
+    EVERY_COUNTED,
     FULL,
+    GUESTS,
     KERNEL_PART,
+    MANY_COPIES,
     QUICK,
+    ROLES,
     XEN_EVENTS,
 )
 
 
-def _setup(_data: Data, options: StudyOptions) -> list[tuple[str, str]]:
+def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
     plan = QUICK if options.quick else FULL
+    copies = MANY_COPIES if GUESTS[MANY_COPIES] in data.recordings else COPIES
     return [
         ("Workloads", ", ".join(work.name for work in plan.workloads)),
-        ("Copies", f"{COPIES} at once in every environment, shared out to its guests"),
+        ("Copies", f"{copies} at once in every environment, shared out to its guests"),
         ("Repetitions", f"{plan.repetitions} of {plan.seconds:g} s each, in random order"),
         ("Events", f"{EVENTS}; of domUs {XEN_EVENTS}"),
-        ("Interval", EVERY),
+        ("Interval", f"{EVERY}; {EVERY_COUNTED} instructions where this machine counts them"),
         ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
         (
             "Emulated",
@@ -50,7 +55,7 @@ def _cautions(data: Data) -> Iterator[str]:
             "event is absent, the kernel's and the programs' parts too, rates are per second "
             "instead of per instruction, and nothing stands in for a hardware event under its name."
         )
-    if data.guests():
+    if data.guests() and not data.kvm_here:
         yield (
             "Guests run under real KVM on an emulated processor: their exits are true counts, "
             "their rates per second are those of a machine that is far slower than this one."
@@ -70,5 +75,11 @@ def _cautions(data: Data) -> Iterator[str]:
 
 
 PARTS = Parts(
-    measure=measure, rules=RULES, figures=FIGURES, tables=TABLES, setup=_setup, cautions=_cautions
+    measure=measure,
+    rules=RULES,
+    figures=FIGURES,
+    tables=TABLES,
+    setup=_setup,
+    cautions=_cautions,
+    roles=ROLES,
 )

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vtax_studies import roles
+from vtax_studies.roles import Machine, Role, Way
+
 XEN_FIGURE = "4-xen"
 FIGURES = ("2", "3", "4", XEN_FIGURE, "5", "6", "7", "overhead")
 
 NATIVE = "native"
 UML = "user-mode Linux"
-GUESTS = {1: "1 guest", 2: "2 guests", 4: "4 guests"}
+GUESTS = {1: "1 guest", 2: "2 guests", 4: "4 guests", 8: "8 guests"}
 DOMUS = {1: "1 domU", 2: "2 domUs", 4: "4 domUs"}
 """Numbers of guests under Xen, the paper's hypervisor."""
 COPIES = 4
 """Copies of a workload that run at once in every environment, shared out to its guests. The paper
 runs 8, for its 8 CPUs (section IV-B)."""
+MANY_COPIES = 8
+"""Copies, and the most guests, where each guest can have a CPU under KVM."""
 
 EVENTS = "default,kvm,sched,irq,tlb"
 XEN_EVENTS = "xen"
 """What Xen itself records, in its own trace buffers."""
-EVERY = "1ms"
-"""The interval of the recordings. The paper's 100 million instructions took about 40 ms."""
+EVERY, EVERY_COUNTED = "1ms", "5M"
+"""The interval of the recordings, and where a PMU counts instructions. The paper's 100 million
+instructions took about 40 ms."""
 
 PHASED = "compiler-like"
 """Stands in for 433.milc in figures 4, 5 and 7."""
@@ -103,19 +109,58 @@ class VrtprofPlan:
     """The share of the workloads' counts that table IV runs."""
 
 
-FULL = VrtprofPlan(WORKLOADS, tuple(GUESTS), 2, 3.0, 5, 1.0)
+FULL = VrtprofPlan(WORKLOADS, (1, 2, 4), 2, 3.0, 5, 1.0)
 QUICK = VrtprofPlan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
 
 GUEST_MEMORY_MIB = 512
 """The memory of all nested guests together, since they share the copies too."""
 
 OVERHEAD_IN = "native:cpus=1"
-SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"} | {
-    name: f"lab:guest=builtin,guests={guests},guest_mem={GUEST_MEMORY_MIB // guests}M"
-    for guests, name in GUESTS.items()
-}
+SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"}
 SPECS |= {name: f"xen:mode=pvh,guests={guests},mem=192M" for guests, name in DOMUS.items()}
 """Environments as the command line names them."""
+GUESTS_UNDER_KVM = Role(
+    "Guests under KVM",
+    (
+        Way("qemu:accel=kvm,guests=N", frozenset({roles.KVM})),
+        Way(
+            "lab:guest=builtin,guests=N",
+            frozenset({roles.LAB}),
+            instead_of="KVM of this machine: stock KVM of an emulated AMD processor",
+        ),
+    ),
+)
+HARDWARE_EVENTS = Role(
+    "Hardware events",
+    (
+        Way("this machine's counters, rows of instructions", frozenset({roles.PMU})),
+        Way(
+            "instructions and cycles of qemu-arm64, rows of time elsewhere",
+            frozenset({roles.ARM64}),
+            instead_of="a PMU",
+        ),
+    ),
+)
+ROLES = (GUESTS_UNDER_KVM, HARDWARE_EVENTS)
+
+
+def guests_spec(machine: Machine, guests: int) -> str | None:
+    """The environment of this number of guests; None where the machine can have none.
+
+    With KVM each guest has as much memory as without it all have together.
+    """
+    if (way := GUESTS_UNDER_KVM.on(machine)) is None:
+        return None
+    under_kvm = roles.KVM in way.needs
+    memory = f"mem={GUEST_MEMORY_MIB}M" if under_kvm else f"guest_mem={GUEST_MEMORY_MIB // guests}M"
+    return f"{way.what.removesuffix('N')}{guests},{memory}"
+
+
+def copies_on(machine: Machine) -> int:
+    """Copies of a workload at once: as the paper's where each of as many guests has a CPU."""
+    enough = roles.KVM in machine.has and machine.cpus >= MANY_COPIES
+    return MANY_COPIES if enough else COPIES
+
 
 PAPER_OVERHEADS = {
     "403.gcc": -1.78,

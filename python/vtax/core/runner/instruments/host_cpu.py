@@ -39,16 +39,18 @@ class HostCpu:
     @contextmanager
     def around(self, repetition: Repetition) -> Iterator[None]:
         outside = repetition.machine.offer(RecordOutside)
-        first = outside.target.get("pid") if outside and outside.host is None else None
-        if outside is not None and first is None:
+        own = outside.target.get("processes") if outside and outside.host is None else None
+        if outside is not None and own is None:
             # What is inside an emulated host has no CPU time of this one.
             yield
             return
-        if first is None:
+        if own is None:
             raise VtaxError("the machine has no process on this host")
-        before = cpu_s(int(first))
+        before = sum(map(cpu_s, own))
         yield
-        repetition.metrics.append(Metric(NAME, "s", "lower", max(0.0, cpu_s(int(first)) - before)))
+        repetition.metrics.append(
+            Metric(NAME, "s", "lower", max(0.0, sum(map(cpu_s, own)) - before))
+        )
 
 
 def cpu_s(first: int, proc: Path = PROC) -> float:
