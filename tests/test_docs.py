@@ -15,7 +15,7 @@ PAGES = [
     *ROOT.glob("studies/*.md"),
     *ROOT.glob("crates/*/*.md"),
 ]
-MOST_PAGES = 16
+MOST_PAGES = 17
 """Below docs/, beside the index."""
 NOT_COUNTED = {"README.md"}
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
