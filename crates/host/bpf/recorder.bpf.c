@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The program that runs on the overflow of the reference event makes the row. All other programs
- * only count, each CPU in its own memory. */
+ * only count, each CPU in its own memory. Where an event that they count ends the intervals, they
+ * make the rows (event_rows.h). */
 #include "recorder.h"
 #include "targets.h"
 
@@ -42,10 +43,16 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } perf SEC(".maps");
 
+static __always_inline void end_interval(struct cpu_state *s);
+
+/* What a program counts in. An interval that has ended gets its row first. */
 static __always_inline struct cpu_state *this_cpu(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	return bpf_map_lookup_elem(&cpus, &cpu);
+	struct cpu_state *s = bpf_map_lookup_elem(&cpus, &cpu);
+	if (s)
+		end_interval(s);
+	return s;
 }
 
 static __always_inline void start_counting(struct cpu_state *s, __u64 now);
@@ -68,20 +75,30 @@ static __always_inline bool counts(struct cpu_state *s)
 	return !filter || s->since_ns || target_runs_unseen(s);
 }
 
+#include "event_rows.h"
+
 /* The addition is not atomic: a slot is only written where its program cannot interrupt itself. */
+static __always_inline void add_counted(struct cpu_state *s, __u16 slot, __u64 amount)
+{
+	if (of_event && slot == reference_slot)
+		count_reference(s);
+	else if (slot < MAX_SLOTS)
+		s->values[slot] += amount;
+}
+
 static __always_inline void add_to(struct cpu_state *s, __u16 slot, __u64 amount)
 {
 	if (slot < MAX_SLOTS && counts(s))
-		s->values[slot] += amount;
+		add_counted(s, slot, amount);
 }
 
 static __always_inline void count(__u16 slot)
 {
-	if (slot >= MAX_SLOTS)
-		return;
 	struct cpu_state *s = this_cpu();
-	if (s)
-		add_to(s, slot, 1);
+	if (!s)
+		return;
+	add_to(s, slot, 1);
+	end_interval(s);
 }
 
 /* Define a program that counts one tracepoint. */
@@ -97,11 +114,11 @@ static __always_inline void count(__u16 slot)
 /* The programs of all sources; build.rs lists them. */
 #include "sources.h"
 
-static __always_inline __u32 layer_of(struct bpf_perf_event_data *ctx, struct cpu_state *s)
+static __always_inline __u32 layer_of(struct cpu_state *s, bool user)
 {
 	if (s->entry_ns || s->interrupted)
 		return guest_layer(s);
-	if (IN_USER_MODE(ctx->regs))
+	if (user)
 		return LAYER_HOST_USER;
 	if (s->exit_ns)
 		return LAYER_VMM_KERNEL;
@@ -118,6 +135,72 @@ static __always_inline void fill_values(struct row *row, struct cpu_state *s, __
 		row->values[i] = s->values[i];
 	fill_guest_time(row, s, now);
 	fill_absolute(row, s);
+}
+
+/* The next row of this CPU, filled but for what only the caller knows; 0: the ring is full. */
+static __always_inline struct row *begin_row(struct cpu_state *s, __u64 now, __u64 run)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 seq = s->seq++;
+	__u64 head = s->head;
+	if (head - *(volatile __u64 *)&s->tail >= rows_per_cpu) {
+		s->dropped++;
+		return 0;
+	}
+	__u32 key = cpu * rows_per_cpu + (head & (rows_per_cpu - 1));
+	struct row *row = bpf_map_lookup_elem(&rows, &key);
+	if (!row)
+		return 0;
+	/* Targets that have left the CPU may make a row later than that. */
+	bool left = filter && !s->since_ns;
+	__u64 task = left ? s->left : bpf_get_current_pid_tgid();
+	row->seq = seq;
+	row->time_ns = now;
+	row->run_ns = run;
+	row->cpu = cpu;
+	row->pid = task >> 32;
+	row->tid = (__u32)task;
+	row->vm = s->vm;
+	row->vcpu = s->vm ? s->vcpu : -1;
+	if (left)
+		__builtin_memcpy(row->comm, s->left_comm, sizeof(row->comm));
+	else
+		bpf_get_current_comm(row->comm, sizeof(row->comm));
+	fill_values(row, s, now);
+	return row;
+}
+
+/* The row must be visible before the head. A store-release needs Linux 6.15; an exchange is a full
+ * barrier on every processor. */
+static __always_inline void publish_row(struct cpu_state *s)
+{
+	__atomic_exchange_n(&s->head, s->head + 1, __ATOMIC_SEQ_CST);
+}
+
+static __noinline int make_row(struct cpu_state *s, __u64 number)
+{
+	__u64 now = bpf_ktime_get_ns(), run = now;
+	__u32 making = s->making;
+	s->making = 1;
+	barrier();
+	if (filter)
+		run = s->run_ns + (s->since_ns ? now - s->since_ns : 0);
+	/* Where no target ran since the last row there is nothing to tell. */
+	if (!filter || run != s->row_ns) {
+		struct row *row = begin_row(s, now, run);
+		s->row_ns = run;
+		if (row) {
+			row->interval = s->number + 1;
+			/* No perf event is the reference. */
+			row->enabled_ns = row->running_ns = 0;
+			row->layer = layer_of(s, false);
+			publish_row(s);
+		}
+	}
+	s->number = number;
+	barrier();
+	s->making = making;
+	return 0;
 }
 
 SEC("perf_event")
@@ -140,35 +223,15 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 			return 0;
 		s->row_ns = run;
 	}
-	__u64 seq = s->seq++;
-	__u64 head = s->head;
-	if (head - *(volatile __u64 *)&s->tail >= rows_per_cpu) {
-		s->dropped++;
-		return 0;
-	}
-	__u32 key = cpu * rows_per_cpu + (head & (rows_per_cpu - 1));
-	struct row *row = bpf_map_lookup_elem(&rows, &key);
+	struct row *row = begin_row(s, now, run);
 	if (!row)
 		return 0;
 	struct bpf_perf_event_value reference = {};
 	bpf_perf_prog_read_value((void *)ctx, &reference, sizeof(reference));
-	__u64 task = bpf_get_current_pid_tgid();
-	row->seq = seq;
 	row->interval = reference.counter / period;
-	row->time_ns = now;
-	row->run_ns = run;
 	row->enabled_ns = reference.enabled;
 	row->running_ns = reference.running;
-	row->cpu = cpu;
-	row->pid = task >> 32;
-	row->tid = (__u32)task;
-	row->vm = s->vm;
-	row->vcpu = s->vm ? s->vcpu : -1;
-	row->layer = layer_of(ctx, s);
-	bpf_get_current_comm(row->comm, sizeof(row->comm));
-	fill_values(row, s, now);
-	/* The row must be visible before the head. A store-release needs Linux 6.15; an exchange
-	 * is a full barrier on every processor. */
-	__atomic_exchange_n(&s->head, head + 1, __ATOMIC_SEQ_CST);
+	row->layer = layer_of(s, IN_USER_MODE(ctx->regs));
+	publish_row(s);
 	return 0;
 }

@@ -62,20 +62,39 @@ struct cpu_state {
 	__s32 vcpu;
 	/* The last exit was for an interrupt: the interrupted time was the guest's. */
 	__u32 interrupted;
-	__u32 pad2;
+	/* A program counts or makes a row, and what interrupts it makes none. */
+	__u32 making;
 	/* `run_ns` of the last row of targets. */
 	__u64 row_ns;
 	struct kvm_vcpu *running_vcpu;
+	/* Where an event ends the intervals: the interval in which this CPU counts. */
+	__u64 number;
+	/* The last target's thread, when it has left. */
+	__u64 left;
+	char left_comm[16];
 	struct absolute sum[MAX_ABSOLUTE];
 	struct absolute last[MAX_ABSOLUTE];
 	__u64 values[MAX_SLOTS];
 } __attribute__((aligned(64)));
+
+/* What the CPUs share where an event ends the intervals. */
+struct common {
+	/* These events of all CPUs. */
+	__u64 total;
+	__u64 pad0[7];
+	/* Intervals that have ended; all CPUs read it at each of their events, so it is not beside what
+	 * all write. */
+	__u64 number;
+	/* Written by user space: make no more rows. */
+	__u64 stopped;
+};
 
 /* ring.rs and row.rs rely on these offsets and sizes. */
 _Static_assert(sizeof(struct row) == 88, "row.rs: HEADER_WORDS");
 _Static_assert(__builtin_offsetof(struct cpu_state, tail) == 64, "ring.rs: TAIL");
 _Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ");
 _Static_assert(__builtin_offsetof(struct cpu_state, dropped) == 136, "ring.rs: DROPPED");
-_Static_assert(__builtin_offsetof(struct cpu_state, sum) == 208, "ring.rs: SUM");
-_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1360, "ring.rs: VALUES");
+_Static_assert(__builtin_offsetof(struct cpu_state, sum) == 240, "ring.rs: SUM");
+_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1392, "ring.rs: VALUES");
 _Static_assert(sizeof(struct cpu_state) == 3072, "ring.rs: STATE_BYTES");
+_Static_assert(__builtin_offsetof(struct common, stopped) == 72, "program.rs: STOPPED");

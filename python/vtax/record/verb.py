@@ -185,7 +185,9 @@ def _show(path: Path, found: Mapping[str, Any] | None, end: str, as_json: bool) 
     else:
         for warning in found.get("warnings", ()):
             print(f"vtax: {warning}", file=sys.stderr)
-        reference = str(found.get("reference", "?")).replace("_", " ")
+        reference = str(found.get("reference", "?"))
+        if "." not in reference:
+            reference = reference.replace("_", " ")
         running = found.get("reference_running")
         if isinstance(running, float) and running < COUNTED_WHOLE:
             reference += f" in {100 * running:.1f} % of the time"

@@ -47,7 +47,8 @@ pub fn system(call: &str, errno: Errno) -> Error {
 /// What keeps the recording open: programs, links, events.
 pub struct Attached {
     pub programs: Programs,
-    request: Request,
+    /// None: programs count the reference event.
+    request: Option<Request>,
     references: Vec<(u32, Overflow)>,
     /// When perf stopped the reference events.
     pub throttling: Throttling,
@@ -93,7 +94,7 @@ pub struct Begin {
 
 impl Attached {
     /// Nothing is attached yet.
-    pub fn new(programs: Programs, reference: Request, groups: Groups) -> Self {
+    pub fn new(programs: Programs, reference: Option<Request>, groups: Groups) -> Self {
         Self {
             programs,
             request: reference,
@@ -390,8 +391,11 @@ impl Attached {
     }
 
     fn open_reference(&mut self, cpu: u32) -> Result<(), Error> {
-        let event = perf::open(self.request, cpu, None)
-            .map_err(|errno| system("reference event", errno))?;
+        let Some(request) = self.request else {
+            return Ok(());
+        };
+        let event =
+            perf::open(request, cpu, None).map_err(|errno| system("reference event", errno))?;
         let overflow = self.programs.attach_overflow(event)?;
         self.throttling
             .watch(cpu, &overflow)
@@ -432,6 +436,9 @@ impl Attached {
 
     /// Make no more rows; the counters stay as they are.
     pub fn stop(&mut self) {
+        if self.request.is_none() {
+            self.programs.stop_rows();
+        }
         for (cpu, event) in &self.references {
             // An event of a CPU that is offline cannot be stopped, and does not count.
             let _ = perf_event_enable(event.as_fd(), false);

@@ -32,7 +32,8 @@ use vtax_sys::tree::Tree;
 pub struct RecordArguments {
     #[command(flatten)]
     within: Within,
-    /// Length of an interval: instructions (2M to 400M) or time (50us to 1s)
+    /// Length of an interval: instructions (2M to 400M), time (50us to 1s), or EVENT:N (each N
+    /// events of all CPUs together)
     #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Interval>)]
     every: Option<Interval>,
     /// Events, layers or default, with commas [default: default, and kvm with --vm]
@@ -302,7 +303,8 @@ impl FinishArguments {
 }
 
 fn in_words(summary: &Summary, out: &str) -> String {
-    let reference = match serde_json::to_value(summary.reference) {
+    let reference = match serde_json::to_value(&summary.reference) {
+        Ok(serde_json::Value::String(name)) if name.contains('.') => name,
         Ok(serde_json::Value::String(name)) => name.replace('_', " "),
         _ => String::new(),
     };

@@ -1,8 +1,9 @@
 //! vtax's recorder: one row per interval, with hardware, VMM, kernel and guest events on one axis.
 //!
-//! An eBPF program on the overflow of the reference event makes the row; others count at
-//! tracepoints (`bpf/`). User space empties the rings ([`ring`]), computes differences
-//! ([`difference`]) and writes an Arrow stream ([`stream`]), which becomes Parquet ([`parquet`]).
+//! An eBPF program on the overflow of the reference event makes the row, or the program that counts
+//! an event, at each N-th; others count at tracepoints (`bpf/`). User space empties the rings
+//! ([`ring`]), computes differences ([`difference`]) and writes an Arrow stream ([`stream`]), which
+//! becomes Parquet ([`parquet`]).
 
 pub mod attached;
 pub mod availability;

@@ -41,6 +41,17 @@ pub struct RecordOptions {
     pub statistics: bool,
 }
 
+impl RecordOptions {
+    /// Names of events, with the one that ends the intervals.
+    pub fn all_events(&self) -> String {
+        let reference = self.every.as_ref().and_then(Interval::event);
+        reference.map_or_else(
+            || self.events.clone(),
+            |event| format!("{},{event}", self.events),
+        )
+    }
+}
+
 /// Which counters that applications register become columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applications {

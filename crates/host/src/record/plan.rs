@@ -181,7 +181,7 @@ impl Columns {
         &self,
         machine: &Machine,
         shape: Shape,
-        interval: Interval,
+        interval: &Interval,
         options: &RecordOptions,
     ) -> Settings {
         let whose = match options.target {
@@ -217,6 +217,12 @@ impl Columns {
             "kvm_exit",
             "kvm_userspace_exit",
         ]);
+        let reference = interval.event().and_then(|name| self.find(name));
+        let reference = reference.and_then(|at| self.locations.get(at));
+        if interval.event().is_some() {
+            // A CPU that counts nothing else ends its rows by its timer's interrupts.
+            tracepoints.push("local_timer_entry");
+        }
         if whose != Whose::Everybody {
             tracepoints.extend(["sched_process_fork", "sched_process_exit"]);
         }
@@ -228,6 +234,10 @@ impl Columns {
             shape,
             period: interval.period(),
             of_time: matches!(interval, Interval::Time(_)),
+            reference_slot: match reference {
+                Some(Location::Counted(slot)) => u16::try_from(*slot).ok(),
+                _ => None,
+            },
             whose,
             perf_events: u32::try_from(self.perf.len()).unwrap_or(0),
             steal: self.steal,

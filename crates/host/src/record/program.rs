@@ -1,6 +1,8 @@
 //! The eBPF object: its variables are set by name; the wanted programs are loaded and attached.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -14,6 +16,9 @@ use vtax_sys::terminal::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 /// The program that makes the rows.
 const OVERFLOW: &str = "on_overflow";
+/// Words of `struct common` in bpf/recorder.h, and the one that ends the making of rows.
+const COMMON_WORDS: usize = 10;
+const STOPPED: usize = 72 / 8;
 /// The program that counts stacks, and how the names of its maps begin.
 const CALL_SITES: &str = "at_sys_enter";
 const CALL_SITES_MAPS: &str = "site_";
@@ -67,6 +72,8 @@ pub struct Settings {
     pub period: u64,
     /// Is the reference a time?
     pub of_time: bool,
+    /// The slot of the event that ends the intervals, where programs count it.
+    pub reference_slot: Option<u16>,
     /// Whose events are counted.
     pub whose: Whose,
     /// The number of perf events that a row reads.
@@ -118,7 +125,7 @@ impl Programs {
         size_maps(&mut open, settings).map_err(|error| failed("size", &error))?;
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
-            let wanted = name == OVERFLOW
+            let wanted = (name == OVERFLOW && settings.reference_slot.is_none())
                 || (settings.call_sites && name == CALL_SITES)
                 || name
                     .strip_prefix("on_")
@@ -165,6 +172,17 @@ impl Programs {
         // The link closes the event's descriptor from now on.
         let event = event.into_raw_fd();
         Ok(Overflow { link, event })
+    }
+
+    /// Let the programs that count make no more rows.
+    pub fn stop_rows(&self) {
+        let common = self.map_fd("common");
+        let words = common.and_then(|map| Mapping::new(map, COMMON_WORDS, true).ok());
+        if let Some(words) = words {
+            words.store(STOPPED, 1, Ordering::Release);
+        }
+        // A program that had begun a row is done with it then.
+        std::thread::sleep(Duration::from_millis(1));
     }
 
     /// Let rows on a CPU read a perf event.
@@ -339,6 +357,13 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
         &[u8::from(settings.whose == Whose::Machines)],
     )?;
     put("of_time", 0, &[u8::from(settings.of_time)])?;
+    put(
+        "of_event",
+        0,
+        &[u8::from(settings.reference_slot.is_some())],
+    )?;
+    let reference = settings.reference_slot.unwrap_or(NO_SLOT);
+    put("reference_slot", 0, &reference.to_ne_bytes())?;
     put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
     put("without_vdso", 0, &[u8::from(settings.without_vdso)])?;
     put("with_steal", 0, &[u8::from(settings.steal)])?;

@@ -14,8 +14,8 @@ const HEAD: usize = 0;
 const TAIL: usize = 64 / 8;
 const SEQ: usize = 128 / 8;
 const DROPPED: usize = 136 / 8;
-const SUM: usize = 208 / 8;
-const VALUES: usize = 1360 / 8;
+const SUM: usize = 240 / 8;
+const VALUES: usize = 1392 / 8;
 /// Bytes of `struct cpu_state`.
 pub const STATE_BYTES: u32 = 3072;
 const STATE_WORDS: usize = STATE_BYTES as usize / 8;

@@ -62,14 +62,14 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     }
     // Only root's programs keep their rights, as that of a setuid file, while they are traced.
     machine.without_vdso = options.without_vdso && geteuid().is_root();
-    let choices = select::select(&sources::all(), &options.events)?;
+    let choices = select::select(&sources::all(), &options.all_events())?;
     let filter = options.target != Target::System;
     let reference::Choice {
         reference,
         interval,
         warning,
-    } = reference::choose(&machine, &cpus.online, options.every, filter)?;
-    let request = reference.request(interval);
+    } = reference::choose(&machine, &cpus.online, options.every.clone(), filter)?;
+    let request = reference.request(&interval);
     let (columns, groups) = columns(options, &machine, request, choices)?;
     let mut samples = Vec::new();
     if let Some(page) = &options.guest {
@@ -81,7 +81,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
-    let settings = columns.settings(&machine, shape, interval, options);
+    let settings = columns.settings(&machine, shape, &interval, options);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     // Dropped last, so that what the command left is ended on every path out.
@@ -145,7 +145,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
 fn columns(
     options: &RecordOptions,
     machine: &Machine,
-    reference: Request,
+    reference: Option<Request>,
     choices: Vec<Choice>,
 ) -> Result<(Columns, Groups), Error> {
     let failed = |errno| system("perf event", errno);

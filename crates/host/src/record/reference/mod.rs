@@ -18,8 +18,8 @@ use vtax_sys::terminal::Error;
 const DEFAULT_INSTRUCTIONS: u64 = 50_000_000;
 const DEFAULT_TIME: Duration = Duration::from_millis(10);
 
-/// The event whose overflow ends an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The event that ends an interval: a perf event when it overflows, or one that programs count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
     /// Retired instructions, counted by hardware.
@@ -28,11 +28,14 @@ pub enum Reference {
     TaskClock,
     /// Time on each CPU.
     WallClock,
+    /// An event that programs count, by its name.
+    #[serde(untagged)]
+    Counted(String),
 }
 
 impl Reference {
-    /// The perf event that is opened for this reference.
-    pub fn request(self, interval: Interval) -> Request {
+    /// The perf event that is opened for this reference, if it is one.
+    pub fn request(&self, interval: &Interval) -> Option<Request> {
         let (kind, config) = match self {
             Self::Instructions => (perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_INSTRUCTIONS),
             // The event belongs to a CPU, whose task clock counts the same time. But after each
@@ -42,13 +45,14 @@ impl Reference {
             Self::TaskClock | Self::WallClock => {
                 (perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
             }
+            Self::Counted(_) => return None,
         };
-        Request {
+        Some(Request {
             kind,
             config: u64::from(config),
             period: Some(interval.period()),
             ..Request::default()
-        }
+        })
     }
 
     /// The reference clock for a recording of targets, or of everything.
@@ -124,8 +128,13 @@ fn decide(
         warning,
     };
     let clock = Reference::clock(of_targets);
-    if let Some(interval @ Interval::Time(_)) = asked {
-        return Ok(chosen(clock, interval, None));
+    match asked {
+        Some(interval @ Interval::Time(_)) => return Ok(chosen(clock, interval, None)),
+        Some(Interval::Events { event, count }) => {
+            let reference = Reference::Counted(event.clone());
+            return Ok(chosen(reference, Interval::Events { event, count }, None));
+        }
+        Some(Interval::Instructions(_)) | None => {}
     }
     let default = Interval::Instructions(DEFAULT_INSTRUCTIONS);
     match (lacks_instructions(), asked) {
@@ -184,6 +193,9 @@ mod tests {
             reference(time, false, &present).unwrap(),
             Reference::WallClock
         );
+        let events: Interval = "kvm.exits:7".parse().unwrap();
+        let counted = reference(Some(events), true, &absent).unwrap();
+        assert_eq!(serde_json::to_value(&counted).unwrap(), "kvm.exits");
         let error = reference(Some(Interval::Instructions(50_000_000)), true, &absent).unwrap_err();
         assert!(error.to_string().contains("--every 1ms"), "{error}");
     }

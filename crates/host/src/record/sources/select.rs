@@ -70,6 +70,12 @@ fn matches(event: &Event, word: &str) -> bool {
 }
 
 fn unknown(all: &[Event], word: &str) -> Error {
+    let reason = unlike(all, word);
+    Error::misuse(format!("event {word}"), reason, "see vtax record --list")
+}
+
+/// That no event has this name, and which names are near.
+pub fn unlike(all: &[Event], word: &str) -> String {
     let mut names: BTreeSet<&str> = all.iter().map(|event| event.name.as_str()).collect();
     names.extend(all.iter().map(Event::layer));
     let mut near: Vec<(f64, &str)> = names
@@ -79,12 +85,11 @@ fn unknown(all: &[Event], word: &str) -> Error {
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     let near: Vec<&str> = near.into_iter().take(SHOWN).map(|(_, name)| name).collect();
-    let reason = if near.is_empty() {
+    if near.is_empty() {
         "no such event".to_owned()
     } else {
         format!("no such event; the nearest: {}", near.join(", "))
-    };
-    Error::misuse(format!("event {word}"), reason, "see vtax record --list")
+    }
 }
 
 #[cfg(test)]

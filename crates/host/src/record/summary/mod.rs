@@ -177,7 +177,7 @@ pub struct Summary {
     /// `kernel.perf_event_max_sample_rate` at the start and at the end; null where the kernel does
     /// not tell.
     pub max_sample_rate: [Option<u64>; 2],
-    /// The wanted interval: instructions or nanoseconds.
+    /// The wanted interval: instructions, nanoseconds or events.
     pub interval: u64,
     /// Were only the targets counted?
     pub targets_only: bool,
@@ -339,7 +339,7 @@ fn summary(
     let (throttled, throttled_ns) = facts.throttling.total();
     Summary {
         format: 1,
-        reference: facts.reference,
+        reference: facts.reference.clone(),
         reference_running: facts.running.share(),
         throttled,
         throttled_ns,

@@ -123,7 +123,8 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 	__u16 slot = slot_of_call(regs, index);
 	if (slot >= MAX_SLOTS)
 		return 0;
-	s->values[slot]++;
+	add_counted(s, slot, 1);
+	end_interval(s);
 	if (slot != slot_call_other)
 		return 0;
 	__u64 *count = bpf_map_lookup_elem(&other_calls, &index);

@@ -68,9 +68,9 @@ static __always_inline void fill_absolute(struct row *row, struct cpu_state *s)
 		__u32 slot = absolute_slot + 3 * i;
 		if (slot + 2 >= slots || slot + 2 >= MAX_SLOTS)
 			return;
-		if (!read_absolute(i, &value)) {
-			/* A counter that cannot be read keeps its last value, and so has run for
-			 * no time. */
+		if ((filter && !s->since_ns) || !read_absolute(i, &value)) {
+			/* A counter that cannot be read, or whose events are no target's, keeps
+			 * its last value, and so has run for no time. */
 			value = s->last[i];
 		}
 		row->values[slot] = s->sum[i].total + value.total - s->last[i].total;

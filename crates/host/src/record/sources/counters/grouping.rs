@@ -33,14 +33,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Try on a CPU that already holds the reference event.
+    /// Try on a CPU that already holds the reference event, if it is a perf event.
     ///
     /// Fails with the errno of a system call when the reference event cannot be opened.
-    pub fn beside(reference: Request, cpu: u32) -> Result<Self, Errno> {
-        let reference = if reference.kind == PERF_TYPE_SOFTWARE {
-            None
-        } else {
-            perf::hold(&[reference], cpu)?
+    pub fn beside(reference: Option<Request>, cpu: u32) -> Result<Self, Errno> {
+        let reference = match reference.filter(|one| one.kind != PERF_TYPE_SOFTWARE) {
+            None => None,
+            Some(reference) => perf::hold(&[reference], cpu)?,
         };
         Ok(Self {
             cpu,
@@ -253,7 +252,7 @@ mod tests {
             kind: PERF_TYPE_SOFTWARE,
             ..Request::default()
         };
-        let held = Kernel::beside(clock, 0).and_then(|mut kernel| kernel.holds(&[clock; 3]));
+        let held = Kernel::beside(Some(clock), 0).and_then(|mut kernel| kernel.holds(&[clock; 3]));
         match held {
             Err(Errno::EACCES | Errno::EPERM) => {
                 eprintln!("skipped: kernel.perf_event_paranoid forbids perf events");

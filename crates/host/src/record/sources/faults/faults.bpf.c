@@ -28,5 +28,6 @@ int BPF_PROG(on_page_fault_user, unsigned long address, struct pt_regs *regs, un
 	if (slot_fault_anonymous != NO_SLOT || slot_fault_file != NO_SLOT ||
 	    slot_fault_cow != NO_SLOT)
 		add_to(s, kind_of_fault(address, STACK(regs), error), 1);
+	end_interval(s);
 	return 0;
 }

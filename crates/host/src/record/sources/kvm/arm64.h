@@ -19,9 +19,11 @@ SEC("tp_btf/kvm_exit")
 int BPF_PROG(on_kvm_exit, int reason)
 {
 	struct cpu_state *s = this_cpu();
-	if (s)
-		leave_guest(s, bpf_ktime_get_ns(),
-			    ARM_EXCEPTION_CODE((__u32)reason) == ARM_EXCEPTION_IRQ);
+	if (!s)
+		return 0;
+	leave_guest(s, bpf_ktime_get_ns(),
+		    ARM_EXCEPTION_CODE((__u32)reason) == ARM_EXCEPTION_IRQ);
+	end_interval(s);
 	return 0;
 }
 

@@ -27,6 +27,7 @@ static __always_inline void enter_guest(struct cpu_state *s, __s32 vcpu)
 		add_to(s, slot_kvm_vmm_ns, now - left);
 	s->entry_ns = now;
 	add_to(s, slot_kvm_entry, 1);
+	end_interval(s);
 }
 
 /* KVM has left the guest at `now`, for an interrupt or another reason. */
@@ -96,5 +97,6 @@ int on_kvm_userspace_exit(void *ctx)
 		s->vcpu = -1;
 	}
 	add_to(s, slot_kvm_userspace_exit, 1);
+	end_interval(s);
 	return 0;
 }

@@ -77,6 +77,7 @@ int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu, __u32 isa)
 	barrier_var(index);
 	if (index < EXIT_INDEXES)
 		add_to(s, isa == ISA_SVM ? slots_exit_svm[index] : slots_exit_vmx[index], 1);
+	end_interval(s);
 	return 0;
 }
 

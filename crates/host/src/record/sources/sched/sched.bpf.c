@@ -2,6 +2,15 @@
 const volatile __u16 slot_sched_switch = NO_SLOT;
 const volatile __u16 slot_sched_preempted = NO_SLOT;
 
+static __always_inline void leave_target(struct cpu_state *s)
+{
+	if (of_event) {
+		s->left = bpf_get_current_pid_tgid();
+		bpf_get_current_comm(s->left_comm, sizeof(s->left_comm));
+	}
+	stop_counting(s, bpf_ktime_get_ns());
+}
+
 /* Also records where targets run, and that a vCPU's thread has left. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
@@ -12,6 +21,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	add_to(s, slot_sched_switch, 1);
 	if (preempt)
 		add_to(s, slot_sched_preempted, 1);
+	end_interval(s);
 	s->entry_ns = 0;
 	s->exit_ns = 0;
 	s->vm = 0;
@@ -22,7 +32,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	if (target && !s->since_ns)
 		start_counting(s, bpf_ktime_get_ns());
 	else if (!target && s->since_ns)
-		stop_counting(s, bpf_ktime_get_ns());
+		leave_target(s);
 	return 0;
 }
 
