@@ -12,8 +12,10 @@ pub mod moment;
 mod noise;
 mod path;
 mod reasons;
+mod rtc;
 pub(crate) mod source;
 mod steps;
+mod timers;
 pub mod timing;
 pub(crate) mod tsc;
 mod turns;
@@ -33,8 +35,10 @@ use crate::clocks::moment::Moment;
 use crate::clocks::noise::Noise;
 use crate::clocks::path::Path;
 use crate::clocks::reasons::{Reasons, keep};
+use crate::clocks::rtc::Rtc;
 use crate::clocks::source::{ClockReader, TIMER};
 use crate::clocks::steps::{Backward, Steps};
+use crate::clocks::timers::Timers;
 use crate::clocks::tsc::Tsc;
 use crate::facts::{Facts, RealProbe, gather};
 
@@ -56,6 +60,10 @@ pub struct Clocks {
     /// The processor's counter.
     pub tsc: Tsc,
     pub clocks: BTreeMap<&'static str, Clock>,
+    /// The kernel's timers, and the devices that interrupt for them.
+    pub timers: Timers,
+    /// The real-time clock over the measurement.
+    pub rtc: Rtc,
     pub steal: Steal,
     /// The time that a loop loses.
     pub noise: Noise,
@@ -122,6 +130,7 @@ pub fn measure(noise: Duration) -> Clocks {
     let facts = gather(&tree);
     let place = Place::take();
     let raw = source::RAW;
+    let second = rtc::edge(&tree);
     let begin = Moment::now(raw);
     let clocks = all(&place);
     let noise = noise::watch(noise, place.pinned, &facts, &tree);
@@ -131,6 +140,8 @@ pub fn measure(noise: Duration) -> Clocks {
         clocksource: clock_source(&facts),
         tsc,
         clocks,
+        timers: timers::read(&tree),
+        rtc: rtc::compare(&tree, second, rtc::edge(&tree)),
         steal: steal(&facts),
         noise,
     }

@@ -28,6 +28,9 @@ enum Reader {
     CounterInOrder,
 }
 
+/// `CLOCK_REALTIME`, which may be set.
+pub const REALTIME: ClockReader = ClockReader::clock("CLOCK_REALTIME", ClockId::CLOCK_REALTIME);
+
 /// `CLOCK_MONOTONIC`, which times the other clocks here.
 pub const TIMER: ClockReader = ClockReader::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
 
@@ -45,7 +48,7 @@ impl ClockReader {
 
     pub fn all() -> Vec<Self> {
         let mut sources = vec![
-            Self::clock("CLOCK_REALTIME", ClockId::CLOCK_REALTIME),
+            REALTIME,
             TIMER,
             RAW,
             Self::clock("CLOCK_BOOTTIME", ClockId::CLOCK_BOOTTIME),
