@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import polars as pl
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import study_data
+from vtax.core.page.plotting import Figure
 from vtax.core.page.tables import plain
+from vtax.paging import simulate
 from vtax_studies import table
 from vtax_studies.dav2m import STUDY, sensitivity
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.claims import RULES
 from vtax_studies.dav2m.data import Data
+from vtax_studies.dav2m.figures_states import figure_7, figure_8
 from vtax_studies.dav2m.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
 from vtax_studies.model import Claim, Verdict
 from vtax_studies.rule import Missing, judge, size
@@ -264,3 +268,43 @@ def test_every_open_choice_has_a_row_and_a_default() -> None:
 def test_a_choice_is_varied_once() -> None:
     settings = [(choice.parameter, choice.shown) for choice in CHOICES]
     assert len(settings) == len(set(settings))
+
+
+def test_the_diagram_counts_the_transitions_of_all_runs() -> None:
+    panel = figure_7(study_data.data()).panels[0]
+    assert isinstance(panel, Figure)
+    # Each of the seven benchmarks goes round once; 2, 6 and 7 were not taken.
+    for taken in ("1, Shadow to PreNested: 7", "3, PreNested to Prepaging: 7",
+                  "5, Nested to PreShadow: 7", "8, PreShadow to Shadow: 7",
+                  "2, PreNested to Shadow: 0", "7, PreShadow to Nested: 0"):  # fmt: skip
+        assert taken in panel.alternative, panel.alternative
+    notes = panel.plot["layout"]["annotations"]
+    assert len(notes) == 16
+    grey = [note for note in notes if note.get("arrowcolor") == "var(--grid)"]
+    assert len(grey) == 3
+
+
+def test_the_timeline_has_each_state_from_its_window_on() -> None:
+    figure = figure_8(study_data.data())
+    assert [panel.title for panel in figure.panels] == ["gzip", "gcc"]
+    panel = figure.panels[0]
+    assert isinstance(panel, Figure)
+    steps, points = panel.plot["data"]
+    assert steps["x"] == [0, 15, 30, 45, 60, 75, 120]
+    assert steps["y"] == [0, 2, 3, 4, 1, 0, 0]
+    assert points["text"] == ["1", "3", "4", "5", "8"]
+    bands = [(shape["x0"], shape["x1"]) for shape in panel.plot["layout"]["shapes"]]
+    assert bands == [(15, 60)]
+
+
+def test_the_transitions_of_a_run_are_those_of_the_diagram() -> None:
+    """Every change of state that the model makes is an arrow, on a short run of gcc."""
+    result = simulate("gcc", modes=("dav2m",), window=1_000_000_000, memory="2G")
+    names = result.states["state"].to_list()
+    arrows = {(each.origin, each.to) for each in m.arrows(study_data.data())}
+    assert len(names) > 5
+    assert set(pairwise(names)) <= arrows
+    ends = result.windows["instructions"].cum_sum().to_list()
+    for row in result.windows.select("window", "state").to_dicts():
+        begun = result.states.filter(pl.col("instructions") <= ends[row["window"]] + 1)
+        assert begun["state"].to_list()[-1] == row["state"]

@@ -36,7 +36,7 @@ def test_all_figures_are_drawn_without_overlap(
 ) -> None:
     outcome = study_data.outcome()
     with Visit(browser, page_file, scheme, width) as page:
-        assert page.locator(".study-figure").count() == len(outcome.figures) == 10
+        assert page.locator(".study-figure").count() == len(outcome.figures) == 12
         plots = page.locator(".plot")
         drawn = plots.count() + page.locator(".heat-map").count()
         assert drawn == sum(len(figure.panels) for figure in outcome.figures)

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from vtax_studies.dav2m import STUDY
+from vtax_studies.dav2m import STUDY, simulate
 from vtax_studies.dav2m.data import Data
 from vtax_studies.dav2m.setup import (
     CHOICES,
@@ -121,6 +121,25 @@ def _paging(name: str, mode: str, at: int) -> str:
     return KEPT_MODE.get(name, "shadow" if at == 0 else "nested")
 
 
+CYCLE = ("PreNested", "Prepaging", "Nested", "PreShadow", "Shadow")
+
+
+def states() -> pl.DataFrame:
+    """DAV2M goes round its diagram, fifteen windows in each state."""
+    rows = [
+        {"machine": MACHINE, "benchmark": name, "mode": "dav2m", "instructions": 15e9 * at,
+         "state": (CYCLE[-1], *CYCLE)[at % 6]}
+        for name in FOCUS
+        for at in range(6)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def arrows() -> pl.DataFrame:
+    """The diagram of the model itself."""
+    return simulate.arrows()["arrows"]
+
+
 def pages() -> pl.DataFrame:
     """Native runs with both page sizes."""
     rows = []
@@ -216,6 +235,8 @@ def data(**replaced: pl.DataFrame) -> Data:
     frames = {
         "modes": modes(),
         "windows": windows(),
+        "states": states(),
+        "arrows": arrows(),
         "pages": pages(),
         "locality": locality(),
         "transitions": transitions(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use vtax_model::error::ModelError;
+use vtax_model::policy::dav2m::TRANSITIONS;
 use vtax_model::simulation::{Choice, Setup};
 
 use crate::policy::{Failure, PythonPolicy, Steering};
@@ -18,6 +19,15 @@ pub(crate) fn mode_names() -> Vec<&'static str> {
 #[pyfunction]
 pub(crate) fn policy_names() -> Vec<&'static str> {
     Choice::policies()
+}
+
+/// The transitions of the paper's diagram of DAV2M: from, to, condition, action.
+#[pyfunction]
+pub(crate) fn dav2m_transitions() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    let arrows = TRANSITIONS.iter().filter(|arrow| arrow.in_paper);
+    arrows
+        .map(|a| (a.from.name(), a.to.name(), a.condition, a.action))
+        .collect()
 }
 
 /// One mode, read from the attributes of `vtax.paging.modes.Mode`.

@@ -19,7 +19,7 @@ mod workload;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::choice::{mode_names, policy_names};
+    use crate::choice::{dav2m_transitions, mode_names, policy_names};
     #[pymodule_export]
     use crate::description::{
         check_parameter, locality, machine_description, workload_description,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use vtax_model::model::counters::{Counters, Exit, WALK_SOURCE_NAMES};
-use vtax_model::simulation::{self, ModeOutcome, SwitchRow, WindowRow};
+use vtax_model::simulation::{self, ModeOutcome, StateRow, SwitchRow, WindowRow};
 use vtax_sys::kvm::PagingMode;
 
 /// A column: its name, and its number in a row.
@@ -131,6 +131,16 @@ impl Outcome {
         let table = numbers(py, &columns, rows)?;
         let to: Vec<_> = rows.iter().map(|row: &SwitchRow| row.to.name()).collect();
         table.set_item("to", to)?;
+        Ok(table)
+    }
+
+    /// The first state and one row per change of the state of the policy at `index`.
+    fn states<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
+        let rows = self.0.modes.get(index).map_or(&[][..], |mode| &mode.states);
+        let columns = [column("instructions", |row: &StateRow| row.instructions)];
+        let table = numbers(py, &columns, rows)?;
+        let state: Vec<_> = rows.iter().map(|row| row.state).collect();
+        table.set_item("state", state)?;
         Ok(table)
     }
 }

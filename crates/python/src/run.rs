@@ -54,8 +54,7 @@ pub(crate) fn simulate(
         Input::Trace(trace) => {
             let trace = trace.get();
             let mut setup = settings.setup(machine, PageSize::K4).map_err(raise)?;
-            setup.map_on_touch = trace.map_on_touch;
-            setup.memory_bytes = trace.memory_bytes.unwrap_or(setup.memory_bytes);
+            trace.complete(&mut setup);
             let runner = Runner::new(&setup, modes, progress)?;
             let mut cut = None;
             let outcome = py.detach(|| {

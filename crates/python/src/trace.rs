@@ -6,10 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use vtax_model::error::ModelError;
+use vtax_model::model::address::PageSize;
+use vtax_model::simulation::{self, Setup};
 use vtax_model::traces::{self, TraceError};
 use vtax_model::workload;
 
 use crate::error::raise;
+use crate::machine::Machine;
+use crate::request::Settings;
 
 fn open(path: &Path) -> Result<traces::Trace, TraceError> {
     let name = path.display().to_string();
@@ -26,9 +30,9 @@ pub(crate) struct Trace {
     first: Mutex<Option<traces::Trace>>,
     format: &'static str,
     /// The trace does not say what the guest mapped.
-    pub(crate) map_on_touch: bool,
+    map_on_touch: bool,
     /// The memory size of the observed guest.
-    pub(crate) memory_bytes: Option<u64>,
+    memory_bytes: Option<u64>,
 }
 
 impl Trace {
@@ -43,6 +47,12 @@ impl Trace {
             Some(trace) => Ok(trace),
             None => Ok(open(&self.path)?),
         }
+    }
+
+    /// Takes over what the trace says of its guest.
+    pub(crate) fn complete(&self, setup: &mut Setup) {
+        setup.map_on_touch = self.map_on_touch;
+        setup.memory_bytes = self.memory_bytes.unwrap_or(setup.memory_bytes);
     }
 }
 
@@ -91,6 +101,24 @@ impl Trace {
     fn locality(&self, py: Python<'_>, references: u64) -> PyResult<Vec<u64>> {
         py.detach(|| workload::locality_of_trace(&mut self.source()?, references))
             .map_err(raise)
+    }
+
+    /// Walks of user addresses in a native run by their last page-table entry, and reads of entries
+    /// by walks; each most frequent first.
+    fn walk_locality(
+        &self,
+        py: Python<'_>,
+        machine: &Bound<'_, Machine>,
+        settings: Settings,
+    ) -> PyResult<(Vec<u64>, Vec<u64>)> {
+        let machine = &machine.get().0;
+        let mut setup = settings.setup(machine, PageSize::K4).map_err(raise)?;
+        self.complete(&mut setup);
+        let counted = py.detach(|| simulation::count_entries(&mut self.source()?, &setup));
+        let counts = counted.map_err(raise)?;
+        let sorted = [counts.misses, counts.reads]
+            .map(|counts| workload::busiest_first(counts.into_values()));
+        Ok(sorted.into())
     }
 
     /// The names of the phases: phases of a trace have only numbers.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vtax.paging.mode import available as modes
     from vtax.paging.policy import Policy, Reading
     from vtax.paging.result import SimulationResult
-    from vtax.paging.run import simulate
+    from vtax.paging.run import simulate, walk_locality
     from vtax.paging.settings import Settings
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "machines",
     "modes",
     "simulate",
+    "walk_locality",
     "workload_description",
     "workloads",
 ]
@@ -51,6 +52,7 @@ _HOMES = {
     "machines": "inputs:machines",
     "modes": "mode:available",
     "simulate": "run:simulate",
+    "walk_locality": "run:walk_locality",
     "workload_description": "inputs:workload_description",
     "workloads": "inputs:workloads",
 }

@@ -117,6 +117,15 @@ class SimulationResult:
         columns = ("mode", "instructions", "to", "cost_cycles")
         return self._per_mode("switches").select(columns)
 
+    @cached_property
+    def states(self) -> pl.DataFrame:
+        """The states of each policy: its first one, and a row per change.
+
+        `mode` (the policy), `instructions` (retired before it) and `state` (from then on, as in
+        `windows`). A state can end within a window.
+        """
+        return self._per_mode("states").select("mode", "instructions", "state")
+
     def _per_mode(self, table: str) -> pl.DataFrame:
         import polars as pl
 

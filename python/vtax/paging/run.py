@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from vtax.core.errors import MisuseError
 from vtax.paging import native
 from vtax.paging.inputs import Description, find_machine, find_workload
 from vtax.paging.mode import Mode, Parameters, choose
@@ -55,6 +56,26 @@ def simulate(
 
 
 simulate.__signature__ = signature_of(simulate)  # type: ignore[attr-defined]
+
+
+def walk_locality(
+    trace: str | Path, machine: str | Path | Description, **settings: Unpack[Settings]
+) -> tuple[list[int], list[int]]:
+    """How a trace's TLB misses and the reads of its walks spread over the page tables, natively.
+
+    The first list has walks (TLB misses) by the last entry that they read, which maps the page; the
+    second reads of entries of every level that the machine's page-walk caches do not save. Both are
+    of user addresses, most frequent first; a table whose memory became another table keeps its
+    counts. The arguments are those of `simulate`. Raises MisuseError when `trace` is none, and
+    VtaxError when it is damaged.
+    """
+    found, chosen = find_workload(trace), find_machine(machine)
+    if not isinstance(found, native.load().Trace):
+        raise MisuseError(f"{trace} is no trace")
+    complete = checked(settings)
+    with native.translated():
+        counts: tuple[list[int], list[int]] = found.walk_locality(chosen, complete)
+    return counts
 
 
 def execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vtax.core.page.format import signed, significant
@@ -231,4 +231,34 @@ def level(y: float, colour: str = "var(--bad)") -> Plot:
         "y0": y,
         "y1": y,
         "line": {"color": colour, "width": 1.4, "dash": "dot"},
+    }
+
+
+def band(x0: float, x1: float) -> Plot:
+    """A shaded band over the whole height."""
+    return {
+        "type": "rect",
+        "layer": "below",
+        "x0": x0,
+        "x1": x1,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 0},
+        "fillcolor": "var(--band)",
+    }
+
+
+def marks(x: Sequence[float], y: Sequence[float], texts: Iterable[str], colour: str) -> Plot:
+    """Points with a text above each."""
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": list(x),
+        "y": list(y),
+        "text": [label(text) for text in texts],
+        "textposition": "top center",
+        "textfont": {"size": 10, "color": "var(--text)"},
+        "marker": {"size": 4, "color": colour},
+        "hoverinfo": "skip",
     }

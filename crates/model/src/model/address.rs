@@ -6,6 +6,8 @@ use crate::error::ModelError;
 
 /// Base-2 logarithm of the smallest page.
 pub const PAGE_SHIFT: u32 = 12;
+/// Addresses from here on are the kernel's, or belong to no one.
+pub const USER_END: u64 = 1 << 47;
 /// Most levels a page table can have (5-level paging).
 pub const MAX_LEVELS: usize = 5;
 

@@ -62,6 +62,7 @@ impl Lane {
         policy: Box<dyn Policy>,
     ) -> Result<Self, ModelError> {
         let mut lane = Self::fixed(name, setup, policy.wanted().into())?;
+        lane.recorder.state(0.0, policy.as_ref());
         let next_window = policy.window_instructions() as f64;
         lane.steering = Some(Steering {
             policy,
@@ -89,10 +90,14 @@ impl Lane {
         let mut wanted = current;
         if exits >= 1.0 {
             wanted = steering.tell_exits(exits, &reading(&counters))?;
+            let policy = steering.policy.as_ref();
+            self.recorder.state(counters.instructions, policy);
         }
         if overflow {
             self.core.policy_exit();
             wanted = steering.policy.on_window(&reading(&self.core.counters()))?;
+            let policy = steering.policy.as_ref();
+            self.recorder.state(counters.instructions, policy);
             let length = steering.policy.window_instructions() as f64;
             let passed = ((counters.instructions - steering.next_window) / length).floor() + 1.0;
             steering.next_window += passed * length;
@@ -127,12 +132,14 @@ impl Lane {
     }
 
     pub(super) fn finish(self) -> ModeOutcome {
+        let (windows, states) = self.recorder.into_rows();
         ModeOutcome {
             name: self.name,
             totals: self.core.counters(),
             relative_error: None,
-            windows: self.recorder.into_rows(),
+            windows,
             switches: self.switches,
+            states,
         }
     }
 }

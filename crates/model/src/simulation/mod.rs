@@ -5,6 +5,7 @@
 //! workload in batches and computes the whole run from them, with a stated error. The policies
 //! see the same readings in both.
 
+mod entries;
 mod intervals;
 mod lane;
 mod oracle;
@@ -19,7 +20,8 @@ mod strata;
 mod timeline;
 mod whole;
 
-pub use outcome::{ModeOutcome, Outcome, Progress, SwitchRow, WindowRow};
+pub use entries::count_entries;
+pub use outcome::{ModeOutcome, Outcome, Progress, StateRow, SwitchRow, WindowRow};
 pub use sampled::simulate_sampled;
 pub use sampling::Sampling;
 pub use setup::{Choice, Setup};

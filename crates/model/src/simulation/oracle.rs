@@ -84,7 +84,8 @@ pub(super) fn from_windows(
         name: "oracle".to_owned(),
         totals: now,
         relative_error: None,
-        windows: recorder.into_rows(),
+        windows: recorder.into_rows().0,
         switches,
+        states: Vec::new(),
     })
 }

@@ -42,6 +42,8 @@ pub struct ModeOutcome {
     pub windows: Vec<WindowRow>,
     /// Changes of the paging mode, in order.
     pub switches: Vec<SwitchRow>,
+    /// The policy's first state and every change of it, in order; empty without a policy.
+    pub states: Vec<StateRow>,
 }
 
 /// One window of one mode.
@@ -59,6 +61,15 @@ pub struct WindowRow {
     pub paging: Option<PagingMode>,
     /// The policy's state and thresholds at the window's end.
     pub view: Option<PolicyView>,
+}
+
+/// A state of a policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateRow {
+    /// Retired instructions before it.
+    pub instructions: f64,
+    /// The state from then on.
+    pub state: &'static str,
 }
 
 /// A change of the paging mode.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::outcome::WindowRow;
+use super::outcome::{StateRow, WindowRow};
 use crate::model::counters::Counters;
-use crate::policy::PolicyView;
+use crate::policy::{Policy, PolicyView};
 use vtax_sys::kvm::PagingMode;
 
 /// Steps of the moving average of CPI (the DAV2M paper, section 4).
@@ -14,6 +14,7 @@ const SMOOTHING: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     rows: Vec<WindowRow>,
+    states: Vec<StateRow>,
     last: Counters,
     recent: VecDeque<f64>,
 }
@@ -48,12 +49,23 @@ impl Recorder {
         });
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.rows.len()
+    /// Notes the policy's state, where it is another one than before.
+    pub(super) fn state(&mut self, instructions: f64, policy: &dyn Policy) {
+        let state = policy.view().state;
+        if self.states.last().is_none_or(|last| last.state != state) {
+            self.states.push(StateRow {
+                instructions,
+                state,
+            });
+        }
     }
 
-    pub(super) fn into_rows(self) -> Vec<WindowRow> {
-        self.rows
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len() + self.states.len()
+    }
+
+    pub(super) fn into_rows(self) -> (Vec<WindowRow>, Vec<StateRow>) {
+        (self.rows, self.states)
     }
 }
 
@@ -71,7 +83,7 @@ mod tests {
             recorder.cut(now, 0, None, None);
         }
         recorder.cut(now, 0, None, None); // an empty window is none
-        let rows = recorder.into_rows();
+        let (rows, _) = recorder.into_rows();
         assert_eq!(rows.len(), 12);
         assert!((rows[11].counters.cpi() - 2.0).abs() < 1e-12);
         assert!((rows[11].smoothed_cpi - 1.1).abs() < 1e-12);

@@ -81,6 +81,7 @@ pub(super) fn steered(
     let mut next_overflow = policy.window_instructions() as f64;
     let mut unreported = 0.0;
     let mut mode = policy.wanted();
+    run.recorder.state(0.0, policy.as_ref());
     for segment in course.segments {
         run.paging = Some(mode);
         run.view = Some(policy.view());
@@ -110,6 +111,7 @@ pub(super) fn steered(
                 run.report(segment, policy.as_mut(), &mut mode, &mut unreported)?;
                 run.overflow();
                 let wanted = policy.on_window(&reading(&run.now))?;
+                run.recorder.state(run.now.instructions, policy.as_ref());
                 run.follow(segment, wanted, &mut mode, &mut unreported)?;
             }
         }
@@ -223,6 +225,7 @@ impl<'a> Run<'a> {
             let whole = (*unreported + 1e-6).floor() as u64;
             let portion = whole.min(policy.exits_until_decision().max(1));
             let wanted = policy.on_shadow_exits(portion, &reading(&self.now))?;
+            self.recorder.state(self.now.instructions, policy);
             *unreported -= portion as f64;
             self.follow(segment, wanted, mode, unreported)?;
         }
@@ -287,12 +290,14 @@ impl<'a> Run<'a> {
         } else {
             0.0
         });
+        let (windows, states) = self.recorder.into_rows();
         ModeOutcome {
             name,
             totals: self.now,
             relative_error,
-            windows: self.recorder.into_rows(),
+            windows,
             switches: self.switches,
+            states,
         }
     }
 }

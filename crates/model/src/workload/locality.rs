@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use super::{Part, Synthetic, Workload};
 use crate::error::ModelError;
+use crate::model::address::USER_END;
 use crate::step::{Operation, Step, StepSource};
 
 /// Base-2 logarithm of what one entry of a 32-bit guest's upper table covers: 4 MiB.
 const REGION_SHIFT: u32 = 22;
-/// Addresses from here on are the kernel's, or belong to no one.
-const USER_END: u64 = 1 << 47;
 
 /// References to each touched region of 4 MiB, most referenced first.
 ///
@@ -48,7 +47,7 @@ pub fn locality(workload: &Workload, references: u64, seed: u64) -> Result<Vec<u
             drawn += references.len() as f64;
         }
     }
-    Ok(busiest_first(counts))
+    Ok(busiest_first(counts.into_values()))
 }
 
 /// The same for the first `references` references of a trace to user addresses, whole blocks of
@@ -80,11 +79,12 @@ pub fn locality_of_trace(
             _ => {}
         }
     }
-    Ok(busiest_first(counts))
+    Ok(busiest_first(counts.into_values()))
 }
 
-fn busiest_first<K>(counts: HashMap<K, u64>) -> Vec<u64> {
-    let mut counts: Vec<u64> = counts.into_values().collect();
+/// The counts in falling order.
+pub fn busiest_first(counts: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut counts: Vec<u64> = counts.collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
     counts
 }

@@ -14,7 +14,7 @@ use crate::error::ModelError;
 use crate::model::address::PageSize;
 
 pub use bytes::Bytes;
-pub use locality::{locality, locality_of_trace};
+pub use locality::{busiest_first, locality, locality_of_trace};
 pub use synthetic::{Part, Synthetic};
 
 /// A synthetic workload: phases, and the order in which they run.

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import polars as pl
 
-from vtax_studies.dav2m.setup import FOCUS, GROUPS, INDIFFERENT_PERCENT, MACHINE, SURVEYED
+from vtax_studies.dav2m.setup import FOCUS, GROUPS, INDIFFERENT_PERCENT, MACHINE, SURVEYED, Arrow
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Absent, Missing
 
@@ -30,10 +30,22 @@ class Data(StudyData):
     windows: pl.DataFrame = field(default_factory=_none)
     exits: pl.DataFrame = field(default_factory=_none)
     switches: pl.DataFrame = field(default_factory=_none)
+    states: pl.DataFrame = field(default_factory=_none)
+    """The states of policies: machine, benchmark, mode, instructions before it, state."""
+    arrows: pl.DataFrame = field(default_factory=_none)
+    """DAV2M's transitions: number, origin, to, condition, action."""
     pages: pl.DataFrame = field(default_factory=_none)
     """Native runs: benchmark, page, instructions, cycles, l2_tlb_misses."""
     locality: pl.DataFrame = field(default_factory=_none)
     """benchmark, page, region, references."""
+    entries: pl.DataFrame = field(default_factory=_none)
+    """benchmark, page, what (`misses`, `reads`), entries, and the percent of the busiest entries
+    that cover 80 % of it (`covering_percent`): of page-table entries in a native run."""
+    kinds: pl.DataFrame = field(default_factory=_none)
+    """Native runs of traced programs of the benchmarks' kind: benchmark, page, instructions,
+    l2_tlb_misses, cycles_base, cycles_tlb, cycles_walks."""
+    timed: pl.DataFrame = field(default_factory=_none)
+    """The same programs on this machine: benchmark, page, round, seconds."""
     transitions: pl.DataFrame = field(default_factory=_none)
     """benchmark, phase, direction, milliseconds since the switch, excess_ms (cumulative)."""
     sensitivity: pl.DataFrame = field(default_factory=_none)
@@ -211,6 +223,24 @@ NOT_SHADOW_PAGING = ("exits_nested_fault", "exits_policy", "exits_other")
 """Exits that DAV2M does not count in `count_vexit`: shadow paging does not cause them."""
 
 
+def states(data: Data, benchmark: str, machine: str = MACHINE) -> pl.DataFrame:
+    """DAV2M's states in one run, in order. Raises Missing when the data lack the run."""
+    present(data, benchmark)
+    frame = need(data.states, "DAV2M's states")
+    rows = frame.filter(machine=machine, benchmark=benchmark, mode="dav2m")
+    return need(rows, f"states of {benchmark} on {machine}").sort("instructions")
+
+
+def arrows(data: Data) -> list[Arrow]:
+    """The transitions of figure 7. Raises Missing when the data lack them."""
+    return [Arrow(**row) for row in need(data.arrows, "DAV2M's transitions").to_dicts()]
+
+
+def with_traced(data: Data) -> Sequence[Data]:
+    """The data, and those of traced programs where there are some."""
+    return [data] if data.traced is None else [data, data.traced]
+
+
 def paging_exits(frame: pl.DataFrame) -> pl.Expr:
     """Exits that shadow paging causes."""
     causes = [name for name in frame.columns if name.startswith("exits_")]
@@ -254,6 +284,34 @@ def top_share(references: Sequence[float], part: float = 0.2) -> float:
     whole = int(exact)
     rest = ordered[whole] * (exact - whole) if whole < len(ordered) else 0.0
     return 100 * (sum(ordered[:whole]) + rest) / total
+
+
+COVERED_PERCENT = 80.0
+
+
+def covering_share(counts: Sequence[float]) -> float:
+    """Percent of the busiest that have `COVERED_PERCENT` of all; part of one counts in part.
+
+    Raises Missing when nothing was counted.
+    """
+    xs, ys = cumulative_share(counts)
+    at = next(index for index, y in enumerate(ys) if y >= COVERED_PERCENT - 1e-9)
+    part = (COVERED_PERCENT - ys[at - 1]) / (ys[at] - ys[at - 1])
+    return xs[at - 1] + part * (xs[at] - xs[at - 1])
+
+
+def covering_entries(data: Data, benchmark: str, page: str, what: str) -> tuple[float, float]:
+    """How many page-table entries have misses, or are read, and the percent of them that covers
+    80 %.
+
+    Raises Missing when the data lack it.
+    """
+    present(data, benchmark)
+    frame = need(data.entries, "page-table entries of traced programs")
+    rows = frame.filter(benchmark=benchmark, page=page, what=what).to_dicts()
+    if not rows:
+        raise Missing(f"not traced: page-table entries of {benchmark} with {page} pages")
+    return float(rows[0]["entries"]), float(rows[0]["covering_percent"])
 
 
 def cumulative_share(references: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -11,6 +11,7 @@ from vtax.core.page.format import signed, significant
 from vtax.core.page.plotting import Figure, Plot
 from vtax_studies.dav2m import data as m
 from vtax_studies.dav2m.data import Data, need
+from vtax_studies.dav2m.figures_states import figure_7, figure_8
 from vtax_studies.dav2m.figures_workloads import DASHES, figure_2, figure_3
 from vtax_studies.dav2m.sensitivity import sensitivity
 from vtax_studies.dav2m.setup import (
@@ -23,7 +24,7 @@ from vtax_studies.dav2m.setup import (
     THRESHOLD_VEXIT,
 )
 from vtax_studies.model import StudyFigure
-from vtax_studies.plots import Look, Series, bars, level, line, lines
+from vtax_studies.plots import Look, Series, band, bars, level, line, lines
 from vtax_studies.rule import Missing
 
 LOOKS = {
@@ -368,17 +369,7 @@ def _shade(ends: Sequence[float], modes: Sequence[str | None]) -> Iterator[Plot]
     for mode, same in groupby(modes):
         at += len(list(same))
         if mode == "nested":
-            yield {
-                "type": "rect",
-                "layer": "below",
-                "x0": last,
-                "x1": ends[at - 1],
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"width": 0},
-                "fillcolor": "var(--band)",
-            }
+            yield band(last, ends[at - 1])
         last = ends[at - 1]
 
 
@@ -388,6 +379,8 @@ FIGURES: Mapping[str, Callable[[Data], StudyFigure]] = {
     "4": figure_4,
     "5": figure_5,
     "6": figure_6,
+    "7": figure_7,
+    "8": figure_8,
     "9": figure_9,
     "10": figure_10,
     "11": figure_11,

@@ -36,8 +36,7 @@ def figure_2(data: Data) -> StudyFigure:
 
 def _both(data: Data) -> Sequence[Data]:
     """The data, and those of traced programs where there are some with both page sizes."""
-    traced = data.traced
-    return [data] if traced is None or traced.pages.is_empty() else [data, traced]
+    return [each for each in m.with_traced(data) if not each.pages.is_empty()]
 
 
 def _of(data: Data) -> str:
@@ -165,9 +164,12 @@ def traced_table(data: Data) -> StudyTable:
         "Traced programs",
         f"Modelled on the {MACHINE_TITLES[MACHINE]}: overhead over native in percent; changes of "
         "the mode under DAV2M; the time that large pages save; and the share of the accesses to "
-        "user addresses that the busiest fifth of the touched 4 MiB regions has.",
+        "user addresses that the busiest fifth of the touched 4 MiB regions has; and, natively "
+        "with small pages, the share of the page-table entries that have 80 % of the TLB misses "
+        "(by the entry that maps the page), and of the reads of walks (entries of every level).",
         ("Program", "Million instructions", "Million references", *modes, "Switches of dav2m",
-         "Large pages save %", "Busiest 20 % cover %"),
+         "Large pages save %", "Busiest 20 % cover %", "Entries for 80 % of misses, %",
+         "Entries for 80 % of reads, %"),
         rows,
     )  # fmt: skip
 
@@ -176,6 +178,8 @@ def _survey(data: Data, name: str) -> Iterator[str]:
     values: Sequence[Callable[[], float]] = (
         lambda: m.large_page_gain(data, name),
         lambda: m.top_share(m.regions(data, name, "4K")),
+        lambda: m.covering_entries(data, name, "4K", "misses")[1],
+        lambda: m.covering_entries(data, name, "4K", "reads")[1],
     )
     for value in values:
         try:

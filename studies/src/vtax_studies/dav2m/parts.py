@@ -12,6 +12,7 @@ from vtax_studies.dav2m.data import Data
 from vtax_studies.dav2m.differences import DIFFERS
 from vtax_studies.dav2m.figures import FIGURES
 from vtax_studies.dav2m.figures_workloads import traced_table
+from vtax_studies.dav2m.kinds import kinds_table
 from vtax_studies.dav2m.sensitivity import choices_table, conclusions_table
 from vtax_studies.dav2m.setup import (
     CLOSE_PERCENT,
@@ -77,7 +78,7 @@ PARTS = Parts(
     measure=_measure,
     rules=RULES,
     figures=FIGURES,
-    tables=(traced_table, conclusions_table, choices_table),
+    tables=(traced_table, kinds_table, conclusions_table, choices_table),
     setup=_setup,
     cautions=lambda data: CAUTIONS,
     differs=DIFFERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-FIGURES = ("2", "3", "4", "5", "6", "9", "10", "11", "12", "sensitivity", "choices")
+FIGURES = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "sensitivity", "choices")
 
 FOCUS = ("swim", "apsi", "zeusmp", "gcc", "gzip", "fma3d", "crafty")
 """The benchmarks of figures 4, 5 and 10 to 12, in the paper's order (section 4)."""
@@ -52,6 +52,21 @@ EXIT_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 TLB_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 QUICK_EXIT_FACTORS = (0.25, 1.0, 4.0)
 QUICK_TLB_FACTORS = (0.25, 1.0, 8.0)
+
+
+STATES = ("Shadow", "PreShadow", "PreNested", "Prepaging", "Nested")
+"""DAV2M's states (section 6), in the order of figure 8's axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A transition of figure 7."""
+
+    number: int
+    origin: str
+    to: str
+    condition: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)

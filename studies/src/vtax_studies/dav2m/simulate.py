@@ -19,6 +19,7 @@ from vtax.paging import (
     SimulationResult,
     locality,
     machine_description,
+    native,
     simulate,
     workload_description,
 )
@@ -125,7 +126,7 @@ def compared(result: SimulationResult, benchmark: str, machine: str) -> Frames:
     keys = {"machine": machine, "benchmark": benchmark}
     return {
         name: stamped(getattr(result, name), **keys)
-        for name in ("modes", "windows", "exits", "switches")
+        for name in ("modes", "windows", "exits", "switches", "states")
     }
 
 
@@ -201,6 +202,16 @@ def machines() -> Frames:
             }
         )
     return {"machines": pl.DataFrame(rows)}
+
+
+def arrows() -> Frames:
+    """The transitions of DAV2M's diagram as the model has them."""
+    keys = ("origin", "to", "condition", "action")
+    rows = [
+        {"number": at, **dict(zip(keys, arrow, strict=True))}
+        for at, arrow in enumerate(native.load().dav2m_transitions(), 1)
+    ]
+    return {"arrows": pl.DataFrame(rows)}
 
 
 def simulated(
@@ -345,7 +356,9 @@ def _all(options: StudyOptions) -> Iterator[Job]:
     for name in FOCUS:
         yield Job(f"switches of {name}", _set("6"), transitions, (name, seed, quick))
     for machine in (MACHINE, SECOND_MACHINE):
-        figures = _set("4", "5", "9", "10", "11", "12") if machine == MACHINE else _set("10")
+        figures = (
+            _set("4", "5", "7", "8", "9", "10", "11", "12") if machine == MACHINE else _set("10")
+        )
         for name in FOCUS:
             yield Job(f"{name} on {machine}", figures, focus, (name, machine, seed))
     for name in SURVEYED:
@@ -358,6 +371,7 @@ def _all(options: StudyOptions) -> Iterator[Job]:
             title = f"DAV2M on {name}: {choice.parameter} {choice.shown}"
             yield Job(title, _set("9", "choices"), choices, (name, choice, seed))
     yield Job("walks without caches", _set("4"), walks, (seed,))
+    yield Job("DAV2M's transitions", _set("7", "8"), arrows, ())
     yield Job("machine presets", _set("9", "10"), machines, ())
     exits = QUICK_EXIT_FACTORS if quick else EXIT_FACTORS
     tlbs = QUICK_TLB_FACTORS if quick else TLB_FACTORS

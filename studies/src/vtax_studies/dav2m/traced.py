@@ -14,9 +14,17 @@ import polars as pl
 
 from vtax.core.errors import VtaxError
 from vtax.core.formats.scratch import scratch
-from vtax.paging import locality, machine_description
-from vtax_studies.dav2m.data import Data
-from vtax_studies.dav2m.setup import CHOICES, MACHINE, PHASED, SECOND_MACHINE, Choice
+from vtax.paging import locality, machine_description, walk_locality
+from vtax_studies.dav2m.data import Data, covering_share
+from vtax_studies.dav2m.kinds import KINDS, compiled, timed
+from vtax_studies.dav2m.setup import (
+    CHOICES,
+    MACHINE,
+    PAPER_SETTINGS,
+    PHASED,
+    SECOND_MACHINE,
+    Choice,
+)
 from vtax_studies.dav2m.simulate import (
     AFTER,
     COMPARED,
@@ -43,6 +51,8 @@ KERNEL = {"4K": "transparent_hugepage=never", "2M": "transparent_hugepage=always
 WINDOWS = 200
 """Windows of a trace: the paper's, of 1e9 instructions, would be longer than the programs."""
 FOLDER = "traces"
+KIND = "kind-"
+"""The traces of programs of a benchmark's kind have names that begin so."""
 QUICK = ("gcc", "gzip")
 VARIANTS = (
     None,
@@ -89,8 +99,36 @@ def measure(options: StudyOptions, model: Data, progress: Progress) -> Data:
     with _folder(options.folder) as folder:
         files = _traces(wanted, folder, options, left_out, progress)
         names = tuple(dict.fromkeys(name for name, _ in files))
+        files = {**files, **_kinds(folder, options, left_out)}
         found = run(planned(files, options), progress) if files else Data()
-    return replace(found, machines=model.machines, programs=names, left_out=left_out)
+        shown = pl.concat(_timed(folder, left_out)) if not found.kinds.is_empty() else found.timed
+    return replace(
+        found, machines=model.machines, arrows=model.arrows, timed=shown, programs=names,
+        left_out=left_out,
+    )  # fmt: skip
+
+
+def _kinds(folder: Path, options: StudyOptions, left_out: dict[str, str]) -> Files:
+    """The traces of programs of the benchmarks' kind, with both page sizes."""
+    found: dict[tuple[str, str], Path] = {}
+    for kind in KINDS if options.figure in (None, "2") and not options.quick else ():
+        try:
+            made = {page: _trace(compiled(kind, page, folder), page, folder) for page in KERNEL}
+            found |= {(KIND + kind.name, page): file for page, file in made.items()}
+        except VtaxError as error:
+            left_out[kind.name] = str(error)
+    return found
+
+
+def _timed(folder: Path, left_out: dict[str, str]) -> Iterator[pl.DataFrame]:
+    """The same programs on this machine, without anything of the study beside them."""
+    yield pl.DataFrame(schema=dict.fromkeys(("benchmark", "page"), pl.String)
+                       | {"round": pl.Int64, "seconds": pl.Float64})  # fmt: skip
+    for kind in KINDS:
+        try:
+            yield timed(kind, folder)
+        except VtaxError as error:
+            left_out[kind.name] = str(error)
 
 
 @contextmanager
@@ -162,10 +200,14 @@ def planned(files: Files, options: StudyOptions) -> list[Job]:
 
 
 def _jobs(name: str, page: str, file: Path) -> Iterator[Job]:
+    if name.startswith(KIND):
+        yield Job(f"trace of {name}, {page}", frozenset("2"), of_kind, (name, page, file))
+        return
     yield Job(f"trace of {name}, {page}", frozenset("2"), native, (name, page, file))
+    yield Job(f"entries of {name}, {page}", frozenset("3"), entries, (name, page, file))
     if page != "4K":
         return
-    whole = frozenset(("4", "5", "9", "10", "11", "12"))
+    whole = frozenset(("4", "5", "7", "8", "9", "10", "11", "12"))
     yield Job(f"trace of {name}", whole, focus, (name, file, MACHINE, COMPARED))
     second = (name, file, SECOND_MACHINE, SENSITIVE)
     yield Job(f"trace of {name}, second machine", frozenset(("10",)), focus, second)
@@ -196,6 +238,28 @@ def native(name: str, page: str, file: Path) -> Frames:
     totals = _simulated(file, MACHINE, ("native",), _window(file)).modes
     totals = totals.select("instructions", "cycles", "l2_tlb_misses")
     return {"pages": stamped(totals, benchmark=name, page=page)}
+
+
+def of_kind(name: str, page: str, file: Path) -> Frames:
+    """A trace of a program of a benchmark's kind natively."""
+    totals = _simulated(file, MACHINE, ("native",), _window(file)).modes
+    parts = totals.select("instructions", "l2_tlb_misses", "^cycles_(base|tlb|walks)$")
+    return {"kinds": stamped(parts, benchmark=name.removeprefix(KIND), page=page)}
+
+
+def entries(name: str, page: str, file: Path) -> Frames:
+    """How few page-table entries have most TLB misses, and most reads of walks."""
+    settings = {**PAPER_SETTINGS, "guest_levels": 4}
+    found = walk_locality(file, machine_description(MACHINE), **settings)
+    rows = [
+        {
+            "what": what,
+            "entries": len(counts),
+            "covering_percent": covering_share(counts) if counts else None,
+        }
+        for what, counts in zip(("misses", "reads"), found, strict=True)
+    ]
+    return {"entries": stamped(pl.DataFrame(rows), benchmark=name, page=page)}
 
 
 def regions(name: str, page: str, file: Path) -> Frames:

@@ -7,6 +7,7 @@
 mod array;
 mod block;
 mod data_cache;
+mod entries;
 mod native;
 mod nested;
 mod order;
@@ -21,6 +22,7 @@ mod tests;
 mod tlb;
 mod walk_cache;
 
+pub use entries::EntryCounts;
 pub use native::{GUEST_BASE, host_address};
 pub use nested::host_entry_address;
 
@@ -98,6 +100,8 @@ pub struct Core {
     charged: Counters,
     /// Work of dropped shadow tables.
     past_work: u64,
+    /// Present only where native walks are counted by entry.
+    entries: Option<Box<EntryCounts>>,
 }
 
 /// The counts of the hot path.
@@ -151,6 +155,7 @@ impl Core {
             tally: Tally::default(),
             charged: Counters::default(),
             past_work: 0,
+            entries: None,
             machine,
         };
         core.begin(translating);
@@ -341,6 +346,16 @@ impl Core {
             Translating::Nested => Some(PagingMode::Nested),
             Translating::Native | Translating::Agile => None,
         }
+    }
+
+    /// Counts native walks by page-table entry from here on.
+    pub fn count_entries(&mut self) {
+        self.entries = Some(Box::default());
+    }
+
+    /// The walks by entry, where they were counted.
+    pub fn into_entries(self) -> Option<EntryCounts> {
+        self.entries.map(|counts| *counts)
     }
 
     /// Everything counted since the core was made.

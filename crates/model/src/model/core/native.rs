@@ -57,7 +57,11 @@ impl Core {
         let mut level = self.first_level(address, leaf, radix.levels);
         while level >= leaf {
             let table = table_of(tables, radix.levels, level);
-            self.data.read(radix.entry_address(table, address, level));
+            let entry = radix.entry_address(table, address, level);
+            self.data.read(entry);
+            if let Some(counts) = &mut self.entries {
+                counts.read(entry, address, level == leaf);
+            }
             self.remember(address, level, leaf);
             level -= 1;
         }
