@@ -263,3 +263,23 @@ def test_a_kernel_that_lowers_its_limit_is_noticed(limits: Arm64) -> None:
     assert after < before
     assert record["max_sample_rate"] == [before, after]
     assert f"went from {before} to {after}" in one(record["warnings"], "max_sample_rate went")
+
+
+def test_raw_codes_and_the_pmus_names_are_the_portable_events(arm64: Arm64) -> None:
+    """By the Arm architecture, INST_RETIRED is 0x08 and CPU_CYCLES is 0x11."""
+    listed = {each["name"]: each for each in json.loads(arm64.run("vtax-host", "events", "--json"))}
+    (named,) = (name for name in listed if name.endswith(".inst_retired.user"))
+    assert listed[named]["available"]
+    pairs = {
+        "hw.raw.0x08.user": "hw.instructions.user",
+        named: "hw.instructions.user",
+        "hw.raw.0x11.user": "hw.cycles.user",
+    }
+    events = sorted({*pairs, *pairs.values()})
+    rows, record = arm64.record("2Mi", ",".join(events), *LONGER_WORK.split())
+    assert record["rotation"] is None
+    assert rows.height > 20
+    for ours, portable in pairs.items():
+        assert rows[ours].sum() > 50_000_000
+        # Counters are read one after the other, in the kernel, where these do not count.
+        assert rows[ours].sum() == pytest.approx(rows[portable].sum(), rel=1e-4), ours

@@ -4,8 +4,8 @@
 
 #include "kernel.h"
 
-#define MAX_SLOTS 208
-#define MAX_ABSOLUTE 24
+#define MAX_SLOTS 224
+#define MAX_ABSOLUTE 32
 #define NO_SLOT 0xffff
 
 enum layer {
@@ -95,6 +95,6 @@ _Static_assert(__builtin_offsetof(struct cpu_state, tail) == 64, "ring.rs: TAIL"
 _Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ");
 _Static_assert(__builtin_offsetof(struct cpu_state, dropped) == 136, "ring.rs: DROPPED");
 _Static_assert(__builtin_offsetof(struct cpu_state, sum) == 240, "ring.rs: SUM");
-_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1392, "ring.rs: VALUES");
-_Static_assert(sizeof(struct cpu_state) == 3072, "ring.rs: STATE_BYTES");
+_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1776, "ring.rs: VALUES");
+_Static_assert(sizeof(struct cpu_state) == 3584, "ring.rs: STATE_BYTES");
 _Static_assert(__builtin_offsetof(struct common, stopped) == 72, "program.rs: STOPPED");

@@ -47,6 +47,28 @@ fn an_unknown_event_names_the_nearest() {
 }
 
 #[test]
+fn a_raw_event_that_cannot_be_opened_is_not_recorded_under_its_name() {
+    recording_or_skip!();
+    if described_event("hw.cycles")["available"] == true {
+        eprintln!("skipped: this machine has a PMU");
+        return;
+    }
+    let raw = ["--every", "1ms", "--events", "hw.raw.0x3c.user,sched"];
+    let (code, message) = complaint(&[&raw[..], &["--for", "10ms"]].concat());
+    assert_eq!(code, Some(1));
+    assert!(message.contains("event hw.raw.0x3c.user"), "{message}");
+    assert!(message.contains("no such counter"), "{message}");
+}
+
+/// What the recorder lists of an event.
+fn described_event(name: &str) -> serde_json::Value {
+    let listed = Command::new(PROGRAM).args(["events", "--json"]).output();
+    let listed: Vec<serde_json::Value> = serde_json::from_slice(&listed.unwrap().stdout).unwrap();
+    let found = listed.into_iter().find(|event| event["name"] == name);
+    found.unwrap()
+}
+
+#[test]
 fn a_missing_program_or_process_is_named() {
     recording_or_skip!();
     let (code, message) = complaint(&["--every", "1ms", "--", "/no/such/program"]);

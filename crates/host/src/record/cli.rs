@@ -11,6 +11,7 @@ use crate::record::options::{Applications, RecordOptions};
 use crate::record::reference::running::WHOLE;
 use crate::record::session;
 use crate::record::skew::Skew;
+use crate::record::sources::counters::named;
 use crate::record::sources::{self, Need, SOURCES, Unit};
 use crate::record::summary::Summary;
 use crate::record::target::Target;
@@ -319,9 +320,11 @@ fn in_words(summary: &Summary, out: &str) -> String {
 }
 
 fn list(json: bool) -> Result<(), Error> {
-    let machine = Machine::look(&Tree::host(), 0);
+    let tree = Tree::host();
+    let machine = Machine::look(&tree, 0);
     let listed: Vec<Listed> = sources::all()
         .into_iter()
+        .chain(named::of_pmus(&tree))
         .map(|event| {
             let reason = machine.lacks(&event);
             Listed {

@@ -33,6 +33,9 @@ pub struct Request {
     pub kind: u32,
     /// `perf_event_attr.config`.
     pub config: u64,
+    /// `perf_event_attr.config1`, and `config2`: more of what a PMU's own events are.
+    pub config1: u64,
+    pub config2: u64,
     /// Overflow after this many; `None`: the event only counts.
     pub period: Option<u64>,
     /// The levels that are left out.
@@ -51,6 +54,8 @@ pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Resul
     // Fields beyond those of this version are not used, so older kernels accept the structure too.
     attributes.size = perf::PERF_ATTR_SIZE_VER5;
     attributes.config = request.config;
+    attributes.__bindgen_anon_3.config1 = request.config1;
+    attributes.__bindgen_anon_4.config2 = request.config2;
     // perf_event_open(2): PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING.
     attributes.read_format = 3;
     if let Some(period) = request.period {

@@ -15,9 +15,9 @@ const TAIL: usize = 64 / 8;
 const SEQ: usize = 128 / 8;
 const DROPPED: usize = 136 / 8;
 const SUM: usize = 240 / 8;
-const VALUES: usize = 1392 / 8;
+const VALUES: usize = 1776 / 8;
 /// Bytes of `struct cpu_state`.
-pub const STATE_BYTES: u32 = 3072;
+pub const STATE_BYTES: u32 = 3584;
 const STATE_WORDS: usize = STATE_BYTES as usize / 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

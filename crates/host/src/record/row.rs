@@ -5,9 +5,9 @@ pub const HEADER_WORDS: usize = 11;
 /// Words of the thread's name, the last ones of the header.
 const COMM_WORDS: usize = 2;
 /// The most counters of one row; `MAX_SLOTS` of the C side.
-pub const MAX_SLOTS: usize = 208;
+pub const MAX_SLOTS: usize = 224;
 /// The most counters that are read (perf events, steal clock); `MAX_ABSOLUTE` of the C side.
-pub const MAX_ABSOLUTE: usize = 24;
+pub const MAX_ABSOLUTE: usize = 32;
 
 /// What the CPU ran when the overflow came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

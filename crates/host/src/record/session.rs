@@ -62,7 +62,9 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     }
     // Only root's programs keep their rights, as that of a setuid file, while they are traced.
     machine.without_vdso = options.without_vdso && geteuid().is_root();
-    let choices = select::select(&sources::all(), &options.all_events())?;
+    let asked = options.all_events();
+    let events = sources::all_and(&tree, &asked);
+    let choices = select::select(&events, &asked)?;
     let filter = options.target != Target::System;
     let reference::Choice {
         reference,

@@ -13,6 +13,7 @@ pub mod tlb;
 use serde::Serialize;
 
 use crate::record::perf::Request;
+use vtax_sys::tree::Tree;
 
 /// Every source; a new one is registered here.
 pub const SOURCES: &[EventSource] = &[
@@ -140,11 +141,19 @@ impl Event {
     }
 }
 
+/// The events that sources have on every machine.
 pub fn all() -> Vec<Event> {
     SOURCES
         .iter()
         .flat_map(|source| (source.events)())
         .collect()
+}
+
+/// [`all`], and what words of a list name besides.
+pub fn all_and(tree: &Tree, list: &str) -> Vec<Event> {
+    let mut events = all();
+    events.extend(counters::named::asked(tree, list));
+    events
 }
 
 #[cfg(test)]

@@ -62,7 +62,8 @@ pub fn select(all: &[Event], list: &str) -> Result<Vec<Choice>, Error> {
     Ok(chosen)
 }
 
-fn matches(event: &Event, word: &str) -> bool {
+/// Does a word of the list name the event?
+pub(super) fn matches(event: &Event, word: &str) -> bool {
     let inside = |rest: &str| rest.starts_with('.');
     event.name == word
         || (word == DEFAULT && event.default)

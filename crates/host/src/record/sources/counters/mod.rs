@@ -1,6 +1,7 @@
 //! Counters that the overflow program reads: hardware, software, steal time.
 
 pub mod grouping;
+pub mod named;
 
 use perf_event_open_sys::bindings as perf;
 
@@ -11,7 +12,8 @@ use super::{Event, EventSource, Need, Origin, Unit};
 /// Generic hardware events, in total and by level.
 pub const HARDWARE: EventSource = EventSource {
     name: "hw",
-    about: "instructions, cycles, branches, caches, TLBs; with .user, .kernel, .guest, .host",
+    about: "instructions, cycles, branches, caches, TLBs, raw codes (hw.raw.0x08), PMUs' own names; \
+            with .user, .kernel, .guest, .host",
     needs: &[Need::Ebpf, Need::Pmu],
     events: hardware,
 };
@@ -251,23 +253,31 @@ fn hardware() -> Vec<Event> {
     generic
         .chain(caches)
         .flat_map(|(name, kind, config, about, default)| {
-            PARTS.iter().map(move |(part, exclude)| Event {
-                name: format!("hw.{name}{part}"),
-                about: match part.strip_prefix('.') {
-                    None => about.to_owned(),
-                    Some(part) => format!("{about}, {part} only"),
-                },
-                unit: Unit::Count,
-                default: default && part.is_empty(),
-                origin: Origin::Perf(Request {
-                    kind,
-                    config,
-                    exclude: *exclude,
-                    ..Request::default()
-                }),
-            })
+            let request = Request {
+                kind,
+                config,
+                ..Request::default()
+            };
+            parts(name, about, request, default)
         })
         .collect()
+}
+
+/// A hardware event and its parts; `default`: the whole is recorded by default.
+fn parts(name: &str, about: &str, request: Request, default: bool) -> impl Iterator<Item = Event> {
+    PARTS.iter().map(move |(part, exclude)| Event {
+        name: format!("hw.{name}{part}"),
+        about: match part.strip_prefix('.') {
+            None => about.to_owned(),
+            Some(part) => format!("{about}, {part} only"),
+        },
+        unit: Unit::Count,
+        default: default && part.is_empty(),
+        origin: Origin::Perf(Request {
+            exclude: *exclude,
+            ..request
+        }),
+    })
 }
 
 fn software() -> Vec<Event> {
