@@ -32,17 +32,23 @@ from vtax_studies.html import write_report
 from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
 from vtax_studies.rule import judge
 from vtax_studies.table import parts
-from vtax_studies.vrtprof import STUDY
+from vtax_studies.vrtprof import STUDY, programs, raw
 from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.claims import RULES
 from vtax_studies.vrtprof.data import Data
 from vtax_studies.vrtprof.setup import (
     EMULATED,
     FIGURES,
+    GCC,
     HARDWARE,
+    JVM,
     KERNEL_PART,
+    LOWEST,
     NATIVE,
     PAIR_COLUMNS,
+    PROGRAMS,
+    STENCIL,
+    TABLE_II,
     XEN_FIGURE,
 )
 
@@ -122,6 +128,69 @@ def with_pair(one: Recording, names: list[str]) -> Recording:
     ]
     events = (*one.events, *(Event(name=name) for name in names))
     return replace(one, frame=one.frame.with_columns(columns), events=events)
+
+
+def test_codes_are_those_of_the_processors_event_list() -> None:
+    """As perf's own lists have them: ARITH.MUL of Westmere, L2_LINES_IN.ALL of Skylake."""
+
+    def named(model: int, vendor: str = "GenuineIntel") -> dict[str, str]:
+        return raw.here({"vendor": vendor, "family": 6, "model_number": model})
+
+    assert named(0x2C) == {"MUL": "hw.raw.0x214", "L2_LINES_IN": "hw.raw.0x7f1"}
+    assert named(0x55) == {"L2_LINES_IN": "hw.raw.0x1ff1"}
+    assert named(0x2C, "AuthenticAMD") == named(0xFF) == {}
+
+
+def test_a_code_takes_the_place_of_a_name(data: Data) -> None:
+    coded = replace(data, raw={"L2_LINES_IN": "hw.raw.0x7f1"})
+    (event,) = (each for each in TABLE_II if each.name == "L2_LINES_IN")
+    assert coded.columns(event) == ("hw.raw.0x7f1.user", "hw.raw.0x7f1.kernel")
+    assert coded.column("K_L2_LINES_IN") == "hw.raw.0x7f1.kernel"
+    assert data.column("K_L2_LINES_IN") == "" and data.columns(event) == ()
+
+
+def test_every_hardware_event_is_asked_for_in_both_parts() -> None:
+    names = {name for event in TABLE_II for name in event.ours if name.startswith("hw.")}
+    for name in names | {"hw.instructions", "hw.cycles"}:
+        assert {f"{name}.user", f"{name}.kernel"} <= set(HARDWARE)
+
+
+def test_the_lowest_rate_is_one_of_the_three_circumstances(data: Data) -> None:
+    def judged(percent: float) -> Claim:
+        cost = pl.when(pl.col("setting") == LOWEST.every).then(1 + percent / 100).otherwise(1.0)
+        dearer = data.overheads.with_columns(pl.col("cpu_s") * cost)
+        claims = judge(RULES, replace(data, overheads=dearer))
+        return next(each for each in claims if each.name == "overhead-circumstances")
+
+    assert judged(0.0).verdict is Verdict.HOLDS
+    assert judged(5.0).verdict is Verdict.FAILS
+    # What is measured below the unloaded run is apart from it too.
+    assert judged(-5.0).verdict is Verdict.FAILS
+
+
+def test_a_real_program_takes_its_stand_ins_place_where_it_ran(data: Data) -> None:
+    assert data.workload(JVM, [NATIVE]) == "gups"
+    native = data.recordings[NATIVE]
+    ran = replace(data, recordings={**data.recordings, NATIVE: {**native, JVM: native["gups"]}})
+    assert ran.workload(JVM, [NATIVE]) == JVM
+    assert ran.workload(JVM, [NATIVE, "1 guest"]) == "gups"
+    (claim,) = (each for each in judge(RULES, ran) if each.name == "flat")
+    assert f"Each native run of {JVM}" in claim.reason
+
+
+def test_programs_are_those_that_this_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works, missing = programs.present(PROGRAMS, tmp_path)
+    assert {work.name for work in works} | missing.keys() == {GCC, JVM, STENCIL}
+    for work in works:
+        here = tmp_path / work.name
+        here.mkdir()
+        for name, content in work.files.items():
+            (here / name).write_bytes(content)
+        subprocess.run(["sh", "-c", work.line, "sh", "1"], cwd=here, check=True, timeout=100)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert programs.present(PROGRAMS, tmp_path)[1][GCC] == "gcc is not installed"
 
 
 def test_dearer_recording_turns_the_verdict(data: Data) -> None:

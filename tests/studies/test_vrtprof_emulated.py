@@ -24,6 +24,7 @@ OVERHEADS = (
     "overhead-finest-emulated",
     "overhead-each-emulated",
 )
+KERNEL_CPI = "derived.cpi.kernel"
 RULES_OF_IT = (*OVERHEADS, "phased-emulated", "flat-emulated")
 
 
@@ -119,11 +120,12 @@ def test_cycles_that_follow_instructions_judge_nothing(data: Data) -> None:
 
 def test_cycles_that_vary_are_not_called_constant(data: Data) -> None:
     one = data.recordings[EMULATED]["gups"][0]
-    slower = pl.when(pl.col("seq") > 50).then(1.5).otherwise(1.0) * pl.col("derived.cpi")
-    varied = replace(one, frame=one.frame.with_columns(slower.alias("derived.cpi")))
+    slower = pl.when(pl.col("seq") > 50).then(1.5).otherwise(1.0) * pl.col(KERNEL_CPI)
+    varied = replace(one, frame=one.frame.with_columns(slower.alias(KERNEL_CPI)))
     recordings = {**data.recordings, EMULATED: {"gups": [varied]}}
     claim = judged(replace(data, recordings=recordings))["kernel-cpi"]
-    assert claim.ours == "emulated: between 1.998 and 3.000"
+    low, high = claim.ours.removeprefix("emulated: between ").split(" and ")
+    assert float(high) > 1.4 * float(low)
     assert "nothing can go with that" not in claim.reason
 
 
@@ -151,11 +153,12 @@ def test_tables_and_figures_say_emulated(outcome: Outcome) -> None:
     assert EMULATED in tables["II"].headings
     table = tables["IV-emulated"]
     assert {row[0]: row[1] for row in table.rows}["gups"] == "120 million"
-    assert len(table.headings) == 2 + len(EMULATED_SETTINGS)
+    # The lowest rate came later than these recordings.
+    assert len(table.headings) == 2 + len(EMULATED_SETTINGS) - 1
     figures = {figure.number: figure for figure in outcome.figures}
     for number in ("5", "6"):
         panel = figures[number].panels[1]
-        assert panel.title == "sched.switches, emulated"
+        assert panel.title.startswith("sched.switches, emulated, ")
         assert "nstructions" in panel.plot["layout"]["xaxis"]["title"]["text"]
     # arm64 has no tracepoint of page faults.
     assert len(figures["7"].panels) == 1

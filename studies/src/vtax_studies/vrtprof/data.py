@@ -17,7 +17,16 @@ from vtax.record.timeline.analysis import timeline
 from vtax.record.timeline.phases import phase_bins, phases
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
-from vtax_studies.vrtprof.setup import DOMUS, EMULATED, NATIVE, PAIR_COLUMNS
+from vtax_studies.vrtprof.setup import (
+    DOMUS,
+    EMULATED,
+    HARDWARE,
+    LEVELS,
+    NATIVE,
+    PAIR_COLUMNS,
+    STAND_INS,
+    PaperEvent,
+)
 
 
 def _none() -> pl.DataFrame:
@@ -40,11 +49,14 @@ class Data(StudyData):
 
     recordings: Mapping[str, Mapping[str, Sequence[Recording]]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Events that this machine does not have, and why."""
+    """Events that this machine does not have, and why; by the paper's name where there is no
+    other."""
     overheads: pl.DataFrame = field(default_factory=_none)
     emulated: pl.DataFrame = field(default_factory=_none)
     kvm_here: bool = False
     """Whether guests ran under this machine's KVM, not under that of an emulated host."""
+    raw: Mapping[str, str] = field(default_factory=dict)
+    """What the recorder calls events of table II that only this processor's codes name."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """The counts of each recording, the overheads, and what is absent."""
@@ -90,6 +102,11 @@ class Data(StudyData):
     def native(self) -> list[Recording]:
         return self.of(NATIVE)
 
+    def workload(self, program: str, environments: Sequence[str]) -> str:
+        """A real program, or where one of the environments did not record it, its stand-in."""
+        ran = all(program in self.recordings.get(name, {}) for name in environments)
+        return program if ran else STAND_INS[program]
+
     def labelled(self, workload: str, environments: Sequence[str]) -> list[Recording]:
         """Recordings of one workload; the label of each is its environment.
 
@@ -103,6 +120,22 @@ class Data(StudyData):
     def measured(self, recordings: Sequence[Recording], names: Sequence[str]) -> list[str]:
         """The names of which any row of a recording has a value."""
         return [name for name in names if any(has(one, name) for one in recordings)]
+
+    def columns(self, event: PaperEvent) -> tuple[str, ...]:
+        """The columns of an event of table II, of a hardware event both parts."""
+        names = event.ours or tuple(filter(None, [self.raw.get(event.name)]))
+        return tuple(
+            f"{name}{level}"
+            for name in names
+            for level in (LEVELS.values() if name.startswith("hw.") else ("",))
+        )
+
+    def column(self, paper: str) -> str:
+        """The column nearest to a row of figures 2 and 3, such as K_STORES; empty without any."""
+        level, _, event = paper.partition("_")
+        if event in self.raw:
+            return self.raw[event] + LEVELS[level]
+        return PAIR_COLUMNS.get(paper, "")
 
     def why_absent(self, name: str) -> str:
         return self.absent.get(name, "not recorded")
@@ -118,8 +151,10 @@ def of_domus(recording: Recording) -> Recording:
     return replace(recording, frame=recording.frame.filter(own))
 
 
-MOST_EVENTS = 24
-"""The most events of a matrix that can still be read; the paper's matrices have 23."""
+MOST_EVENTS = 26
+"""The most events of a matrix that can still be read; the paper's matrices have 21 and 24."""
+_FIRST = {*HARDWARE, *PAIR_COLUMNS.values(), "derived.cpi.user"}
+"""Events of the paper's matrices."""
 
 
 def total(recordings: Sequence[Recording], name: str) -> int | None:
@@ -144,14 +179,14 @@ def _count(recordings: Sequence[Recording], name: str) -> int:
 
 
 def varying_events(recordings: Sequence[Recording]) -> list[Event]:
-    """Events with any count, in their order: those of the paper's pairs, and of the others the most
-    frequent ones, up to MOST_EVENTS in all."""
+    """Events with any count, in their order: those of the paper's matrices, and of the others the
+    most frequent ones, up to MOST_EVENTS in all."""
     known = {event.name: event for one in recordings for event in one.events}
     counts = {name: _count(recordings, name) for name in known}
     most = sorted((name for name in known if counts[name]), key=lambda name: -counts[name])
     # A clock that makes the rows has a timer interrupt in each row, which says nothing.
     others = [name for name in most if name != "irq.timer"]
-    others.sort(key=lambda name: name not in PAIR_COLUMNS.values())
+    others.sort(key=lambda name: name not in _FIRST and not name.startswith("hw.raw."))
     kept = set(others[:MOST_EVENTS])
     return [event for name, event in known.items() if name in kept]
 

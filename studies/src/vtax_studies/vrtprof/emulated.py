@@ -24,6 +24,7 @@ from vtax_studies.vrtprof.runs import (
     Found,
     by_work,
     command,
+    counted,
     interleaved,
     prepared,
     rows_of,
@@ -35,6 +36,7 @@ from vtax_studies.vrtprof.setup import (
     EMULATED_SETTINGS,
     ICOUNT,
     VrtprofPlan,
+    Work,
 )
 
 FIGURES = ("5", "6", "7", "overhead")
@@ -42,9 +44,14 @@ FIGURES = ("5", "6", "7", "overhead")
 SPEC = f"qemu-arm64:icount={ICOUNT}"
 
 
+def builtin(plan: VrtprofPlan) -> list[Work]:
+    """The workloads that it can run: it has none of this machine's programs."""
+    return [work for work in plan.workloads if not work.line]
+
+
 def steps(plan: VrtprofPlan) -> int:
     """How many runs the measurement takes."""
-    return len(plan.workloads) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
+    return len(builtin(plan)) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
 
 
 def measure(plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Counting) -> None:
@@ -72,17 +79,15 @@ def measure(plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Cou
     except VtaxError as error:
         found.left_out[EMULATED] = str(error)
     if own:
-        found.recordings[EMULATED] = by_work(plan.workloads, own)
+        found.recordings[EMULATED] = by_work(builtin(plan), own)
 
 
 def _commands(environment: Environment, plan: VrtprofPlan) -> Mapping[str, Command]:
     """One copy of each workload, with a fixed count, because its clock does not follow this
     machine's."""
     return {
-        work.name: command(
-            environment, work, ("--count", str(max(1, round(work.emulated * plan.share)))), 1
-        )
-        for work in plan.workloads
+        work.name: command(environment, work, counted(work.emulated, plan.share), 1)
+        for work in builtin(plan)
     }
 
 

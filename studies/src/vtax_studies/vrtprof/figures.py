@@ -20,15 +20,18 @@ from vtax_studies.rule import Missing, some
 from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.data import Data
 from vtax_studies.vrtprof.setup import (
+    CACHE_LINES,
+    CONTAINER,
     EMULATED,
     EMULATED_SETTINGS,
-    FLAT,
+    JVM,
     NATIVE,
-    PAIR_COLUMNS,
     PAPER_OVERHEADS,
     PAPER_PAIRS,
-    PHASED,
+    PHASE_EVENTS,
     SETTINGS,
+    STAND_INS,
+    STENCIL,
     TABLE_II,
     UML,
     XEN_COLUMNS,
@@ -36,6 +39,7 @@ from vtax_studies.vrtprof.setup import (
 )
 
 BINS = 60
+CACHE, DTLB, *_ = PHASE_EVENTS
 _PICTURE = "The picture is not in the text that is available."
 
 
@@ -80,12 +84,13 @@ def _required(panel: HeatMap | None) -> HeatMap:
 
 def _exits(number: str, what: str, names: Sequence[str], column: str, data: Data) -> StudyFigure:
     """VM exits along the run, of environments with different numbers of guests."""
-    recordings = data.labelled(PHASED, names)
+    workload = data.workload(STENCIL, names)
+    recordings = data.labelled(workload, names)
     if not data.measured(recordings, [column]):
         raise Missing(f"{column} was not counted")
     return StudyFigure(
         number,
-        f"VM exits {what}, {PHASED}",
+        f"VM exits {what}, {workload}",
         _axis_words(recordings, column),
         "The rate of VM exits of 433.milc for 1, 2, 4 and 8 guests: regular in all of them; at the "
         f"second peak inversely proportional to the number of guests. {_PICTURE}",
@@ -104,19 +109,26 @@ def figure_4_xen(data: Data) -> StudyFigure:
 
 
 class _Maker:
-    """A timeline of a hardware event or, where that cannot be counted, of a software event."""
+    """A timeline of a hardware event or, where that cannot be counted, of a software event.
 
-    def __init__(self, number: str, workload: str, wanted: str, stand_in: str, what: str) -> None:
-        self.number, self.workload, self.what = number, workload, what
-        self.wanted, self.stand_in = wanted, stand_in
+    `paper`: the paper's event, `wanted`: the nearest portable one.
+    """
+
+    def __init__(
+        self, number: str, program: str, paper: str, wanted: str, stand_in: str, what: str
+    ) -> None:
+        self.number, self.program, self.what = number, program, what
+        self.paper, self.wanted, self.stand_in = paper, wanted, stand_in
 
     def __call__(self, data: Data) -> StudyFigure:
-        recordings = data.labelled(self.workload, [NATIVE, UML, *data.guests()])
-        shown = next(iter(data.measured(recordings, [self.wanted, self.stand_in])), None)
+        workload = data.workload(self.program, [NATIVE])
+        recordings = data.labelled(workload, [NATIVE, UML, CONTAINER, *data.guests()])
+        known = [data.column(self.paper), self.wanted, self.stand_in]
+        shown = next(iter(data.measured(recordings, known)), None)
         if shown is None:
             raise Missing(f"neither {self.wanted} nor {self.stand_in} was counted")
         words = _axis_words(recordings, shown)
-        if shown != self.wanted:
+        if shown == self.stand_in:
             why = data.why_absent(self.wanted)
             words = f"{self.what} are absent here ({self.wanted}: {why}). Shown is {words}"
         panels = [_lines(recordings, shown)]
@@ -125,7 +137,7 @@ class _Maker:
             words += " Second panel: an emulated arm64 machine, along its instructions."
         return StudyFigure(
             self.number,
-            f"{shown}, {self.workload}",
+            f"{shown}, {workload}",
             words,
             f"{self.what} in {_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
             panels,
@@ -134,10 +146,11 @@ class _Maker:
     def _emulated(self, data: Data, shown: str) -> Figure | None:
         """The same event along the paper's own axis, in the machine whose clock counts
         instructions."""
-        recordings = data.recordings.get(EMULATED, {}).get(self.workload, [])
+        workload = STAND_INS[self.program]
+        recordings = data.recordings.get(EMULATED, {}).get(workload, [])
         if not data.measured(recordings, [shown]):
             return None
-        return replace(_lines(recordings, shown), title=f"{shown}, emulated")
+        return replace(_lines(recordings, shown), title=f"{shown}, emulated, {workload}")
 
 
 _BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
@@ -163,14 +176,15 @@ def _lines(recordings: Sequence[Recording], name: str) -> Figure:
     return timeline_figure(made, name, {})
 
 
+_LINES = (CACHE_LINES, CACHE, "sched.switches", "Cache lines of programs")
 FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
     "2": figure_2,
     "3": figure_3,
     "4": figure_4,
     XEN_FIGURE: figure_4_xen,
-    "5": _Maker("5", PHASED, "hw.cache_misses", "sched.switches", "Cache lines of programs"),
-    "6": _Maker("6", FLAT, "hw.cache_misses", "sched.switches", "Cache lines of programs"),
-    "7": _Maker("7", PHASED, "hw.dtlb_load_misses", "faults.user", "dTLB misses of programs"),
+    "5": _Maker("5", STENCIL, *_LINES),
+    "6": _Maker("6", JVM, *_LINES),
+    "7": _Maker("7", STENCIL, "U_DTLB_MISSES", DTLB, "faults.user", "dTLB misses of programs"),
 }
 
 
@@ -182,12 +196,10 @@ def events(data: Data) -> StudyTable:
     names = some(list(data.recordings), "nothing was recorded")
     rows = []
     for event in TABLE_II:
-        columns = event.ours or ("",)
+        columns = data.columns(event) or ("",)
         for column in columns:
             cells = [_rate(data, name, column) for name in names]
-            reason = event.note
-            if column in data.absent:
-                reason = data.absent[column]
+            reason = data.absent.get(column or event.name, event.note)
             rows.append((event.name, event.about, column or ABSENT, *cells, reason))
     return StudyTable(
         "II",
@@ -236,7 +248,12 @@ def runtimes(data: Data) -> StudyTable:
 
 def emulated_runtimes(data: Data) -> StudyTable:
     """Table IV in instructions."""
-    found = [m.emulated_overheads(data, each.every) for each in EMULATED_SETTINGS]
+    settings = [
+        each
+        for each in EMULATED_SETTINGS
+        if data.emulated.is_empty() or each.every in data.emulated["setting"].to_list()
+    ]
+    found = [m.emulated_overheads(data, each.every) for each in settings]
     bare = data.emulated.filter(setting="").group_by("workload").agg(pl.median("instructions"))
     without = dict(bare.iter_rows())
     rows = [
@@ -255,7 +272,7 @@ def emulated_runtimes(data: Data) -> StudyTable:
         "the recorder's and the kernel's included, against the run without a recorder beside it: "
         "the median over repetitions, ± half their range. Exact, but no time: every instruction "
         "counts the same.",
-        ("Workload", "Instructions without", *(f"rows of {s.label}" for s in EMULATED_SETTINGS)),
+        ("Workload", "Instructions without", *(f"rows of {s.label}" for s in settings)),
         rows,
     )
 
@@ -280,7 +297,7 @@ def pairs(data: Data) -> StudyTable:
     virtual = m.matrix(data.of(guests[-1])) if guests else None
     rows = []
     for first, second, paper_native, paper_virtual in PAPER_PAIRS:
-        ours = (PAIR_COLUMNS[first], PAIR_COLUMNS[second])
+        ours = (data.column(first), data.column(second))
         rows.append(
             (
                 f"{first}, {second}",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from vtax.core.page.format import plural, signed, significant
 from vtax_studies.rule import Judgement, below
 from vtax_studies.vrtprof.data import Overheads
+from vtax_studies.vrtprof.setup import PAPER_SPREAD
 
 
 def each_below(found: Overheads, limit: float, words: str) -> Judgement:
@@ -22,6 +23,20 @@ def each_below(found: Overheads, limit: float, words: str) -> Judgement:
     reason += f" Not so: {', '.join(above)}." if above else ""
     reason += f" Within the noise: {', '.join(unsure)}." if unsure else ""
     return Judgement(f"{shown} %", False if above else None if unsure else True, reason)
+
+
+def apart(lowest: Overheads, practical: Overheads, how: str) -> Judgement:
+    """Judge how far each workload's unloaded run and its two recorded ones are apart.
+
+    The spread is the range of 0 and both overheads, ± the larger of their noises.
+    """
+    found = {}
+    for name in lowest.keys() & practical.keys():
+        values, noises = zip((0.0, 0.0), lowest[name], practical[name], strict=True)
+        found[name] = (max(values) - min(values), max(noises))
+    found = {name: found[name] for name in lowest if name in found}
+    words = f"{how}; each spread has to be below {PAPER_SPREAD:g} % by more than its noise."
+    return each_below(found, PAPER_SPREAD, words)
 
 
 def judge_phases(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,25 @@ from vtax.core.recorder.options import RecordOptions
 from vtax.core.recorder.recorder import PROGRAM, Recorder
 from vtax.core.runner.instruments.record import Recording as Recorded
 from vtax.core.runner.runner import Done, Step, Variant
+from vtax.environments.host_facts import facts_here
 from vtax_studies.measuring import Counting
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.roles import KVM, PMU, here
-from vtax_studies.vrtprof import emulated
+from vtax_studies.vrtprof import emulated, programs, raw
 from vtax_studies.vrtprof.data import Data, of_domus
 from vtax_studies.vrtprof.runs import (
     BARE,
     Found,
     by_work,
     command,
+    counted,
     interleaved,
     prepared,
     rows_of,
     run,
 )
 from vtax_studies.vrtprof.setup import (
+    CONTAINER,
     DOMUS,
     EVENTS,
     EVERY,
@@ -42,16 +45,20 @@ from vtax_studies.vrtprof.setup import (
     FULL,
     GUESTS,
     HARDWARE,
+    LEVELS,
     MANY_COPIES,
     NATIVE,
     OVERHEAD_IN,
+    PROGRAMS_IN_KVM,
     QUICK,
     SETTINGS,
     SPECS,
+    TABLE_II,
     UML,
     XEN_EVENTS,
     XEN_FIGURE,
     VrtprofPlan,
+    Work,
     copies_on,
     guests_spec,
 )
@@ -70,12 +77,15 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     found = Found()
     with scratch("vrtprof") as folder:
         _require_recording(folder)
-        found.absent, counted = _availability()
-        targets = [] if wanted == "overhead" else _targets(plan, counted, wanted)
+        works, missing = programs.present(plan.workloads, folder)
+        plan = replace(plan, workloads=works)
+        found.left_out |= missing
+        found.raw = raw.here(facts_here()["cpu"])
+        found.absent, hardware = _availability(found.raw)
+        targets = [] if wanted == "overhead" else _targets(plan, hardware, wanted, options.quick)
         repetitions = plan.overhead_repetitions if wanted in (None, "overhead") else 0
         inside = wanted in (None, *emulated.FIGURES)
-        per_target = len(plan.workloads) * plan.repetitions
-        total = len(targets) * per_target
+        total = plan.repetitions * sum(len(target.works) for target in targets)
         total += repetitions * len(plan.workloads) * (len(SETTINGS) + 1)
         shown = Counting(total + (emulated.steps(plan) if inside else 0), progress)
         for target in targets:
@@ -91,41 +101,51 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
         pl.DataFrame(found.emulated),
         kvm_here=KVM in here().has,
         left_out=found.left_out,
+        raw=found.raw,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """An environment and how many copies of a workload each of its guests gets."""
+    """An environment, its workloads, and how many copies of them each of its guests gets."""
 
     name: str
     spec: str
     copies: int
     options: RecordOptions
+    works: tuple[Work, ...]
 
 
-def _targets(plan: VrtprofPlan, counted: Sequence[str], wanted: str | None) -> list[_Target]:
-    """The environments that the wanted figure needs; `counted` are hardware events that this
-    machine has (emulated ones have none)."""
+def _targets(
+    plan: VrtprofPlan, hardware: Sequence[str], wanted: str | None, quick: bool
+) -> list[_Target]:
+    """The environments that the wanted figure needs; `hardware`: events that this machine has
+    (emulated ones have none)."""
     machine = here()
     copies = copies_on(machine)
     xen = RecordOptions.of(every=EVERY, events=XEN_EVENTS)
-    domus = [_Target(DOMUS[n], SPECS[DOMUS[n]], copies // n, xen) for n in plan.guests]
+    real = tuple(work for work in plan.workloads if work.line)
+    builtin = tuple(work for work in plan.workloads if not work.line)
+    domus = [_Target(DOMUS[n], SPECS[DOMUS[n]], copies // n, xen, builtin) for n in plan.guests]
     if wanted == XEN_FIGURE:
         return domus
     every = EVERY_COUNTED if PMU in machine.has else EVERY
+    counting = RecordOptions.of(every=every, events=",".join([EVENTS, *hardware]))
     inside = RecordOptions.of(every=EVERY, events=EVENTS)
-    counting = RecordOptions.of(every=every, events=",".join([EVENTS, *counted]))
     record = counting if KVM in machine.has else inside
     targets = [
-        _Target(NATIVE, SPECS[NATIVE], copies, counting),
-        _Target(UML, SPECS[UML], copies, counting),
+        _Target(NATIVE, SPECS[NATIVE], copies, counting, plan.workloads),
+        _Target(UML, SPECS[UML], copies, counting, plan.workloads),
+        _Target(CONTAINER, SPECS[CONTAINER], copies, counting, real),
     ]
-    many = (MANY_COPIES,) if copies == MANY_COPIES and plan is FULL else ()
+    many = (MANY_COPIES,) if copies == MANY_COPIES and not quick else ()
     for guests in (*plan.guests, *many):
         if spec := guests_spec(machine, guests):
-            targets.append(_Target(GUESTS[guests], spec, copies // guests, record))
-    return targets if wanted else [*targets, *domus]
+            targets.append(_Target(GUESTS[guests], spec, copies // guests, record, builtin))
+    if not quick:
+        targets.append(_Target(GUESTS[1], PROGRAMS_IN_KVM, 1, inside, real))
+    targets = targets if wanted else [*targets, *domus]
+    return [target for target in targets if target.works]
 
 
 def _require_recording(folder: Path) -> None:
@@ -140,9 +160,10 @@ def _require_recording(folder: Path) -> None:
 def _record_all(
     target: _Target, plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
-    order = [work for work in plan.workloads for _ in range(plan.repetitions)]
+    order = [work for work in target.works for _ in range(plan.repetitions)]
     random.Random(f"{seed} {target.name}").shuffle(order)
     own: dict[str, list[Recording]] = {}
+    label = f"{target.name}, programs" if target.spec == PROGRAMS_IN_KVM else target.name
 
     def keep(done: Done) -> None:
         recording = load(done.step.out, target.name)
@@ -151,28 +172,36 @@ def _record_all(
         own.setdefault(order[done.step.repetition].name, []).append(recording)
 
     try:
-        environment, work_folder = prepared(target.spec, folder, target.name)
+        environment, work_folder = prepared(target.spec, folder, label)
         variant = Variant(target.name, environment, work_folder, (Recorded(target.options),))
-        extent = ("--seconds", str(plan.seconds))
         steps = [
             Step(
                 target.name,
                 number,
-                command(environment, work, extent, target.copies),
+                command(environment, work, _extent(work, target, plan), target.copies),
                 f"{work.name}-{number}",
-                folder / f"{target.name}-{number}",
+                folder / f"{label}-{number}",
             )
             for number, work in enumerate(order)
         ]
         run([variant], steps, keep, shown)
     except VtaxError as error:
-        found.left_out[target.name] = str(error)
+        found.left_out[label] = str(error)
     if own:
-        found.recordings[target.name] = by_work(plan.workloads, own)
+        made = by_work(target.works, own)
+        found.recordings.setdefault(target.name, {}).update(made)
 
 
-def _availability() -> tuple[dict[str, str], list[str]]:
-    """Events that this machine lacks, with the reason, and the events of HARDWARE that it has."""
+def _extent(work: Work, target: _Target, plan: VrtprofPlan) -> tuple[str, str]:
+    """How much of a workload is recorded: a time, of a real program a fixed amount."""
+    if not work.line:
+        return "--seconds", str(plan.seconds)
+    return counted(work.emulated if target.spec == PROGRAMS_IN_KVM else work.count, 1)
+
+
+def _availability(raw_names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Events that this machine lacks, with the reason, and those of HARDWARE and of the raw ones
+    that it has: a processor whose cycles are counted counts the codes of its list."""
     line = [str(binaries.find(PROGRAM)), "events", "--json"]
     done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
     try:
@@ -181,7 +210,18 @@ def _availability() -> tuple[dict[str, str], list[str]]:
         raise VtaxError("vtax-host does not list its events") from None
     absent = {each["name"]: each["reason"] for each in listed if not each["available"]}
     known = {each["name"] for each in listed}
-    return absent, [name for name in HARDWARE if name in known and name not in absent]
+    there = [name for name in HARDWARE if name in known and name not in absent]
+    no_cycles = absent.get("hw.cycles")
+    for event in (event.name for event in TABLE_II if not event.ours):
+        name = raw_names.get(event)
+        if name is None:
+            absent[event] = "no portable name, and no code of this processor is known"
+        for column in [f"{name}{level}" for level in LEVELS.values()] if name else []:
+            if no_cycles is None:
+                there.append(column)
+            else:
+                absent[column] = no_cycles
+    return absent, there
 
 
 def _measure_overheads(
@@ -200,9 +240,7 @@ def _measure_overheads(
         for each in SETTINGS
     ]
     commands = {
-        work.name: command(
-            environment, work, ("--count", str(max(1, round(work.count * plan.share)))), 1
-        )
+        work.name: command(environment, work, counted(work.count, plan.share), 1)
         for work in plan.workloads
     }
     settings = [each.label for each in variants]

@@ -24,6 +24,7 @@ from vtax_studies.vrtprof.setup import (
     MANY_COPIES,
     QUICK,
     ROLES,
+    STAND_INS,
     XEN_EVENTS,
 )
 
@@ -33,9 +34,19 @@ def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
     copies = MANY_COPIES if GUESTS[MANY_COPIES] in data.recordings else COPIES
     return [
         ("Workloads", ", ".join(work.name for work in plan.workloads)),
+        (
+            "Real programs",
+            f"{', '.join(f'{program} instead of {other}' for program, other in STAND_INS.items())} "
+            "in figures 4 to 7 where they ran; a fixed amount of work; under KVM one copy, and "
+            "not in a quick study",
+        ),
         ("Copies", f"{copies} at once in every environment, shared out to its guests"),
         ("Repetitions", f"{plan.repetitions} of {plan.seconds:g} s each, in random order"),
-        ("Events", f"{EVENTS}; of domUs {XEN_EVENTS}"),
+        (
+            "Events",
+            f"{EVENTS}, and with a PMU the programs' and the kernel's parts of table II's hardware "
+            f"events, which take turns; of domUs {XEN_EVENTS}",
+        ),
         ("Interval", f"{EVERY}; {EVERY_COUNTED} instructions where this machine counts them"),
         ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
         (

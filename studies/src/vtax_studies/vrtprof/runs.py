@@ -32,6 +32,7 @@ class Found:
 
     recordings: dict[str, dict[str, list[Recording]]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    raw: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     overheads: list[dict[str, Any]] = field(default_factory=list)
     emulated: list[dict[str, Any]] = field(default_factory=list)
@@ -66,6 +67,11 @@ def run(
     Runner(plan, _Keeper(keep), shown).run()
 
 
+def counted(count: int, share: float) -> tuple[str, str]:
+    """The extent of a share of a workload's count."""
+    return "--count", str(max(1, round(count * share)))
+
+
 def prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
     """The environment, and a new folder for its machine. Raises VtaxError where it cannot be
     made."""
@@ -77,7 +83,10 @@ def prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
 
 def command(environment: Environment, work: Work, extent: Sequence[str], copies: int) -> Command:
     """`copies` of a workload at once; `extent`: the options that say how much it does."""
-    argv = [work.name, *work.options, *extent, "--json"]
+    if work.line:
+        line = builtin.several(["sh", "-c", work.line, "sh", extent[-1]], copies)
+        return Command(tuple(line), files=work.files, timeout_s=TIMEOUT_S)
+    argv = [work.name, *extent, "--json"]
     line = builtin.line(argv, environment.agent_inside())
     return Command(tuple(builtin.several(line, copies)), timeout_s=TIMEOUT_S)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from vtax_studies import roles
 from vtax_studies.roles import Machine, Role, Way
@@ -12,6 +13,8 @@ FIGURES = ("2", "3", "4", XEN_FIGURE, "5", "6", "7", "overhead")
 
 NATIVE = "native"
 UML = "user-mode Linux"
+CONTAINER = "container"
+"""For real programs only."""
 GUESTS = {1: "1 guest", 2: "2 guests", 4: "4 guests", 8: "8 guests"}
 DOMUS = {1: "1 domU", 2: "2 domUs", 4: "4 domUs"}
 """Numbers of guests under Xen, the paper's hypervisor."""
@@ -28,14 +31,18 @@ EVERY, EVERY_COUNTED = "1ms", "5M"
 """The interval of the recordings, and where a PMU counts instructions. The paper's 100 million
 instructions took about 40 ms."""
 
+GCC, JVM, STENCIL = "gcc", "JVM", "stencil"
+"""Real programs: for 403.gcc, Pseudo JBB, and 433.milc with the other grid programs."""
 PHASED = "compiler-like"
-"""Stands in for 433.milc in figures 4, 5 and 7."""
+"""Stands in for 433.milc in figures 4, 5 and 7 where the stencil cannot run."""
 FLAT = "gups"
-"""Stands in for Pseudo JBB in figure 6."""
+"""Stands in for Pseudo JBB in figure 6 where the JVM cannot run."""
+STAND_INS = {STENCIL: PHASED, JVM: FLAT}
 
-
-PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.switches")
-"""The events of figures 5 to 7, of which this machine has some."""
+CACHE_LINES = "U_L2_LINES_IN"
+"""The paper's event of figures 5 and 6."""
+PHASE_EVENTS = ("hw.cache_misses.user", "hw.dtlb_load_misses.user", "faults.user", "sched.switches")
+"""Portable events nearest to those of figures 5 to 7, of which this machine has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,11 @@ class Work:
     """A count that takes 120 to 250 million instructions in the emulated machine: three to six rows
     of the paper's interval, a hundred of the finest, and 1 to 5 s of a CPU here. Twice the count
     would make the study minutes longer, and no overhead more exact."""
-    options: tuple[str, ...] = ()
+    line: str = ""
+    """Of a real program: what a shell runs in the folder of its results, with the count as $1.
+    `emulated` is its count in the lab."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a real program: its files in that folder."""
 
 
 WORKLOADS = (
@@ -59,6 +70,11 @@ WORKLOADS = (
     Work("random-touch", 40_000_000, 6_000_000),
     Work("fork-exec-storm", 1500, 200),
     Work("context-switch", 150_000, 12_000),
+)
+PROGRAMS = (
+    Work(GCC, 1, 1, "for i in $(seq $1); do gcc -O2 -c unit.c -o unit-$$.o || exit; done"),
+    Work(JVM, 200_000, 2000, "java -Xmx64m -XX:+UseSerialGC Transactions.java $1"),
+    Work(STENCIL, 800, 20, "chmod 700 stencil && ./stencil $1"),
 )
 QUICK_WORKLOADS = (WORKLOADS[1], WORKLOADS[2])
 
@@ -71,11 +87,10 @@ class Setting:
     every: str
 
 
-SETTINGS = (
-    Setting("20 ms (the paper's)", "20ms"),
-    Setting("1 ms", "1ms"),
-    Setting("100 us", "100us"),
-)
+PRACTICAL = Setting("20 ms (the paper's)", "20ms")
+LOWEST = Setting("1 s (the lowest rate)", "1s")
+"""The paper's circumstance between unloaded and practical: recorded as seldom as can be."""
+SETTINGS = (PRACTICAL, LOWEST, Setting("1 ms", "1ms"), Setting("100 us", "100us"))
 """50 million instructions take about 20 ms at the paper's 2.66 GHz and one per cycle."""
 
 
@@ -83,12 +98,18 @@ EMULATED = "arm64, emulated"
 """A machine whose emulated PMU counts instructions and cycles, and nothing else."""
 ICOUNT = 1
 """Each of its instructions takes 2^ICOUNT ns of its clock, and as many cycles."""
+LEVELS = {"U": ".user", "K": ".kernel"}
+"""The parts of a hardware event by the letters of the paper's figures."""
 KERNEL_PART = ("hw.instructions.kernel", "hw.cycles.kernel")
 EMULATED_EVENTS = ",".join([EVENTS, *KERNEL_PART])
 """Few enough events for its six counters, one of which is the reference's: events that take turns
 cost more, and their rows have no length in instructions."""
+EMULATED_PRACTICAL = Setting("50 million instructions (the paper's)", "50M")
+EMULATED_LOWEST = Setting("400 million instructions (the lowest rate)", "400M")
+"""More than a run has: recording without a row of the work."""
 EMULATED_SETTINGS = (
-    Setting("50 million instructions (the paper's)", "50M"),
+    EMULATED_PRACTICAL,
+    EMULATED_LOWEST,
     Setting("2 million instructions (the finest)", "2M"),
 )
 """The recordings are those of the last setting: only it makes enough rows of so little work."""
@@ -109,14 +130,16 @@ class VrtprofPlan:
     """The share of the workloads' counts that table IV runs."""
 
 
-FULL = VrtprofPlan(WORKLOADS, (1, 2, 4), 2, 3.0, 5, 1.0)
-QUICK = VrtprofPlan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
+FULL = VrtprofPlan((*WORKLOADS, *PROGRAMS), (1, 2, 4), 2, 3.0, 5, 1.0)
+QUICK = VrtprofPlan((*QUICK_WORKLOADS, *PROGRAMS), (1,), 1, 1.0, 2, 0.5)
 
 GUEST_MEMORY_MIB = 512
 """The memory of all nested guests together, since they share the copies too."""
 
 OVERHEAD_IN = "native:cpus=1"
-SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"}
+PROGRAMS_IN_KVM = f"lab:guest=host,guest_mem={GUEST_MEMORY_MIB}M"
+"""One guest that sees this machine's programs, and runs one copy: emulated, they take minutes."""
+SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G", CONTAINER: "container:cpus=1"}
 SPECS |= {name: f"xen:mode=pvh,guests={guests},mem=192M" for guests, name in DOMUS.items()}
 """Environments as the command line names them."""
 GUESTS_UNDER_KVM = Role(
@@ -162,6 +185,9 @@ def copies_on(machine: Machine) -> int:
     return MANY_COPIES if enough else COPIES
 
 
+PAPER_SPREAD = 2.0
+"""Unloaded, at the lowest rate and at the practical one, run times are "within 1-2% of each other"
+(section IV-B), in percent."""
 PAPER_OVERHEADS = {
     "403.gcc": -1.78,
     "416.gamess": 1.59,
@@ -182,7 +208,8 @@ class PaperEvent:
     name: str
     about: str
     ours: tuple[str, ...]
-    """Columns of the same event; empty where the kernel has no portable name for it."""
+    """Events that count the same, of hardware in both parts; empty where the kernel has no portable
+    name (`raw.py` has the codes)."""
     note: str = ""
 
 
@@ -191,7 +218,7 @@ TABLE_II = (
     PaperEvent("INST_RETIRED.STORES", "retired stores", ("hw.l1d_stores",)),
     PaperEvent("BR_INST_RETIRED.ANY", "retired branches", ("hw.branches",)),
     PaperEvent("BR_INST_RETIRED.MISPRED", "mispredicted branches", ("hw.branch_misses",)),
-    PaperEvent("MUL", "retired multiplications", (), "no portable name"),
+    PaperEvent("MUL", "retired multiplications", ()),
     PaperEvent(
         "MEM_LOAD_RETIRED.L2_LINE_MISS",
         "memory operations that missed the L2 cache",
@@ -199,7 +226,7 @@ TABLE_II = (
         "of the last level",
     ),
     PaperEvent("MEM_LOAD_RETIRED.L1D_LINE_MISS", "L1 data misses", ("hw.l1d_load_misses",)),
-    PaperEvent("L2_LINES_IN", "lines brought into the L2 cache", (), "no portable name"),
+    PaperEvent("L2_LINES_IN", "lines brought into the L2 cache", ()),
     PaperEvent("DTLB_MISSES.ANY", "dTLB misses", ("hw.dtlb_load_misses", "hw.dtlb_store_misses")),
     PaperEvent(
         "HW_INTR_RCV",
@@ -243,7 +270,6 @@ PAIR_COLUMNS = {
     "K_L1D_LINE_MISS": "hw.l1d_load_misses.kernel",
     "K_BR_MISPRED": "hw.branch_misses.kernel",
     "K_STORES": "hw.l1d_stores.kernel",
-    "K_L2_LINES_IN": "",
     "K_CPI": "derived.cpi.kernel",
 }
 """The nearest column here: the paper's K_ is the kernel's part, its U_ the programs' part."""
@@ -254,14 +280,12 @@ XEN_COLUMNS = {
 }
 """The nearest of what Xen records itself."""
 HARDWARE = tuple(
-    dict.fromkeys(
-        name
-        for name in (
-            *(name for event in TABLE_II for name in event.ours),
-            *PAIR_COLUMNS.values(),
-            *KERNEL_PART,
-        )
-        if name.startswith("hw.")
+    f"{name}{level}"
+    for name in (
+        *(name for event in TABLE_II for name in event.ours if name.startswith("hw.")),
+        *("hw.instructions", "hw.cycles"),
     )
+    for level in LEVELS.values()
 )
-"""Events of table II and of figures 2 and 3 to record besides EVENTS where a PMU counts them."""
+"""The kernel's and the programs' parts of table II's events and of CPI, to record besides EVENTS
+where a PMU counts them."""
