@@ -162,7 +162,7 @@ def test_csv_leaves_empty_what_was_not_measured(recording: Recording, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("lab-1",), 2, "nothing to write; say --perfetto FILE or --csv FILE"),
+        (("lab-1",), 2, "nothing to write; say --perfetto FILE, --csv FILE or --flame FILE"),
         (("lab-1", "--csv", "x", "--events", "kvm.exts"), 2, "did you mean 'kvm.exits'?"),
         (("lab-1", "--perfetto", "no/x"), 1, "cannot write no/x: No such file or directory"),
         (("lab-1", "--csv", "no/x"), 1, "cannot write no/x: No such file or directory"),

@@ -121,7 +121,7 @@ struct mm_struct___counter {
 /* What a program had in its registers when it came into the kernel. */
 struct pt_regs {
 #if defined(__TARGET_ARCH_x86)
-	unsigned long bp, di, si, dx, r10, orig_ax, ip, sp;
+	unsigned long bp, di, si, dx, r10, orig_ax, ip, cs, sp;
 #else
 	__u64 regs[31];
 	int syscallno;

@@ -4,6 +4,7 @@
  * make the rows (event_rows.h). */
 #include "recorder.h"
 #include "targets.h"
+#include "stacks.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -26,13 +27,14 @@ struct {
 	__type(value, struct cpu_state);
 } cpus SEC(".maps");
 
-/* rows_per_cpu rows for each CPU; the size of a row is set before loading. */
+/* rows_per_cpu rows for each CPU; the size of a row is set before loading. The stack is after the
+ * values. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct row) + MAX_SLOTS * sizeof(__u64));
+	__uint(value_size, sizeof(struct row) + MAX_SLOTS * sizeof(__u64) + sizeof(struct row_stack));
 } rows SEC(".maps");
 
 /* MAX_ABSOLUTE entries for each CPU. */
@@ -232,6 +234,8 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->enabled_ns = reference.enabled;
 	row->running_ns = reference.running;
 	row->layer = layer_of(s, IN_USER_MODE(ctx->regs));
+	if (with_stacks && slots <= MAX_SLOTS)
+		fill_stack((void *)(row->values + slots), ctx, row->layer >= LAYER_GUEST);
 	publish_row(s);
 	return 0;
 }

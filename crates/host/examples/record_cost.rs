@@ -121,7 +121,7 @@ impl Machine {
             slots: counted + 3 * PERF,
             ..Columns::default()
         };
-        let shape = columns.shape(CPUS, None);
+        let shape = columns.shape(CPUS, None, false);
         let memory = |bytes: u32| {
             let file = File::from(memfd_create(c"ring", MFdFlags::empty()).unwrap());
             file.set_len(bytes.into()).unwrap();

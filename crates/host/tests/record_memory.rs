@@ -57,6 +57,7 @@ fn interval(number: u64, counters: u64) -> Interval {
             layer: Some(Layer::HostUser),
             comm: "program".to_owned(),
             values: Vec::new(),
+            stack: Vec::new(),
         },
         lost: 0,
         length_ns: 100_000,

@@ -33,7 +33,7 @@ COUNTED_WHOLE = 0.999
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 RECORDER_OPTIONS = ("every", "events", "for", "guest", "counters")
-RECORDER_FLAGS = ("call-sites", "overhead")
+RECORDER_FLAGS = ("call-sites", "stacks", "overhead")
 ONLY_INSIDE = {
     "workdir": "without it COMMAND runs where vtax does",
     "share": "without it COMMAND sees all that you do",

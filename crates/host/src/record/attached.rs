@@ -8,9 +8,7 @@ use nix::unistd::Pid;
 use vtax_sys::clock::monotonic_ns;
 
 use crate::record::availability::Machine;
-use crate::record::call_sites::{self, CallSites};
 use crate::record::clock::Pair;
-use crate::record::files::Folder;
 use crate::record::online::Cpus;
 use crate::record::options::RecordOptions;
 use crate::record::perf::{self, Reading, Request};
@@ -19,6 +17,7 @@ use crate::record::program::{Overflow, Programs};
 use crate::record::reference::running::Running;
 use crate::record::reference::throttling::Throttling;
 use crate::record::rotation::{Groups, Switch};
+use crate::record::stacks::unwinder::Unwinder;
 use crate::record::statistics_unsafe::enable_program_statistics;
 use crate::record::target::{self, Target};
 use crate::record::traced::Taker;
@@ -57,8 +56,8 @@ pub struct Attached {
     counters: Vec<Counter>,
     /// Which counters are on together.
     pub groups: Groups,
-    /// Where system calls are made, if that is wanted.
-    pub call_sites: Option<CallSites>,
+    /// What the programs need to follow stacks, if that is wanted.
+    pub unwinder: Option<Unwinder>,
     current: usize,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
@@ -103,7 +102,7 @@ impl Attached {
             running: Running::default(),
             counters: Vec::new(),
             groups,
-            call_sites: None,
+            unwinder: None,
             current: 0,
             known: BTreeSet::new(),
             measuring: None,
@@ -132,10 +131,12 @@ impl Attached {
         for cpu in &cpus.online {
             switches.extend(self.open_groups(columns, *cpu).or_else(unless_gone(*cpu))?);
         }
-        if let Target::Command(argv) = &options.target
-            && options.call_sites
-        {
-            self.call_sites = Some(CallSites::begin(&self.programs, argv)?);
+        if options.call_sites || options.stacks {
+            let argv = match &options.target {
+                Target::Command(argv) => argv.as_slice(),
+                _ => &[],
+            };
+            self.unwinder = Some(Unwinder::begin(&self.programs, argv)?);
         }
         let clock = Pair::now();
         self.programs.attach_counters()?;
@@ -405,26 +406,12 @@ impl Attached {
         Ok(())
     }
 
-    /// Look at the files in which calls were made since.
+    /// Look at the files in which code was seen since.
     ///
-    /// Fails as [`CallSites::learn`].
-    pub fn learn_call_sites(&mut self) -> Result<(), Error> {
-        let sites = self.call_sites.as_mut();
-        sites.map_or(Ok(()), |sites| sites.learn(&self.programs))
-    }
-
-    /// Write where calls were made; none: that was not wanted.
-    ///
-    /// Fails as [`call_sites::write`].
-    pub fn write_call_sites(
-        &self,
-        columns: &Columns,
-        folder: &Folder,
-    ) -> Result<Option<call_sites::Counted>, Error> {
-        let wanted = self.call_sites.as_ref();
-        wanted
-            .map(|_| call_sites::write(&self.programs, columns, folder))
-            .transpose()
+    /// Fails as [`Unwinder::learn`].
+    pub fn learn_files(&mut self) -> Result<(), Error> {
+        let unwinder = self.unwinder.as_mut();
+        unwinder.map_or(Ok(()), |unwinder| unwinder.learn(&self.programs))
     }
 
     /// The command has ended: who traces it learns its end first.

@@ -127,6 +127,10 @@ struct Stacks {
     #[arg(long, requires_all = ["command", "events"],
           conflicts_with_all = ["pid", "vm", "environment"])]
     call_sites: bool,
+    /// Also write where the time goes: the stack that each row interrupts, weighted by the row's
+    /// length (x86-64)
+    #[arg(long)]
+    stacks: bool,
 }
 
 /// What only programs ask for.
@@ -156,7 +160,7 @@ struct Inner {
     #[arg(long, hide = true, requires = "command")]
     without_vdso: bool,
     /// Count the command's system calls by ptrace, without rows: slower, but needs no privilege
-    #[arg(long, hide = true, requires = "command", conflicts_with = "events")]
+    #[arg(long, hide = true, requires = "command", conflicts_with_all = ["events", "stacks"])]
     by_ptrace: bool,
     /// Print nothing when done, and finish when the program that started this one is gone
     #[arg(long, hide = true, conflicts_with = "json")]
@@ -275,6 +279,7 @@ impl RecordArguments {
             applications: self.inner.app,
             counters: self.counters,
             call_sites: self.stacks.call_sites,
+            stacks: self.stacks.stacks,
             without_vdso: self.inner.without_vdso,
             statistics: self.overhead,
         }

@@ -12,6 +12,7 @@ use crate::record::reference::throttling::Throttling;
 use crate::record::ring::Rings;
 use crate::record::rotation::{Groups, Schedule, Switch};
 use crate::record::row::{Layer, Row};
+use crate::record::stacks::samples::Samples;
 use crate::record::stillness::Watched;
 use crate::record::stream::{self, Batch, Lengths, Stream};
 use crate::record::vcpu_clock::{self, VcpuClock};
@@ -37,6 +38,8 @@ pub struct Consumer {
     dropped: u64,
     remainder: Vec<u64>,
     samples: Vec<PageSamples>,
+    /// The stacks of the rows, if they are wanted.
+    pub stacks: Option<Samples>,
 }
 
 impl Consumer {
@@ -78,6 +81,7 @@ impl Consumer {
             dropped: 0,
             remainder: vec![0; columns.locations.len()],
             samples,
+            stacks: None,
         })
     }
 
@@ -107,6 +111,9 @@ impl Consumer {
             let mut interval = self.differences.take(row);
             interval.throttled_ns = throttled_ns;
             self.watched.take(&interval);
+            if let Some(stacks) = &mut self.stacks {
+                stacks.add(&interval);
+            }
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
                 interval.columns.extend(counted);

@@ -263,6 +263,7 @@ mod tests {
             layer: None,
             comm: String::new(),
             values: values.to_vec(),
+            stack: Vec::new(),
         }
     }
 

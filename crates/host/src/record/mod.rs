@@ -8,7 +8,6 @@
 pub mod attached;
 pub mod availability;
 pub mod btf;
-mod call_sites;
 pub mod cli;
 pub mod clock;
 pub mod consumer;
@@ -32,6 +31,7 @@ pub mod session;
 pub mod skew;
 pub mod sources;
 mod spill;
+mod stacks;
 mod statistics_unsafe;
 pub mod stillness;
 pub mod stream;

@@ -9,6 +9,10 @@ use crate::record::skew::Skew;
 use crate::record::target::Target;
 
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
 pub struct RecordOptions {
     /// Length of an interval; `None`: a length that fits the machine.
     pub every: Option<Interval>,
@@ -35,6 +39,8 @@ pub struct RecordOptions {
     pub counters: Option<NonZeroUsize>,
     /// Count system calls by their stacks.
     pub call_sites: bool,
+    /// Take the stack of what each row interrupts.
+    pub stacks: bool,
     /// Take the vDSO away from the command's programs, so that clock readings are counted.
     pub without_vdso: bool,
     /// Measure how long the eBPF programs run.

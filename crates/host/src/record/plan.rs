@@ -18,6 +18,7 @@ use crate::record::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::record::sources::counters::grouping::{self, Pmu};
 use crate::record::sources::select::Choice;
 use crate::record::sources::{Event, Origin};
+use crate::record::stacks::layout::STACK_WORDS;
 use crate::record::target::Target;
 use vtax_sys::terminal::Error;
 
@@ -246,12 +247,15 @@ impl Columns {
             without_vdso: machine.without_vdso,
             tracepoints,
             call_sites: options.call_sites,
+            stacks: options.stacks,
         }
     }
 
-    /// The rings for these columns; `rows`: as the user wants, otherwise as many as fit the memory.
-    pub fn shape(&self, cpus: u32, rows: Option<u32>) -> Shape {
-        let row = (HEADER_WORDS + self.slots) * 8;
+    /// The rings for these columns, with stacks or without; `rows`: as the user wants, otherwise as
+    /// many as fit the memory.
+    pub fn shape(&self, cpus: u32, rows: Option<u32>, stacks: bool) -> Shape {
+        let stack = if stacks { STACK_WORDS } else { 0 };
+        let row = (HEADER_WORDS + self.slots + stack) * 8;
         let fit = RING_BYTES / row / cpus.max(1) as usize;
         let fit = fit.clamp(FEWEST_ROWS, MOST_ROWS);
         // The largest power of two that is not above the number.
@@ -260,6 +264,7 @@ impl Columns {
             cpus,
             rows: rows.map_or(fit, u32::next_power_of_two),
             slots: self.slots,
+            stack,
         }
     }
 }
@@ -313,7 +318,7 @@ mod tests {
     fn rings_are_bounded_and_emptied_in_time() {
         let columns = columns("sched,faults").unwrap();
         for cpus in [1, 2, 64, 1024] {
-            let shape = columns.shape(cpus, None);
+            let shape = columns.shape(cpus, None, true);
             assert!(shape.rows.is_power_of_two());
             let bytes = shape.all_rows() as usize * shape.row_words() * 8;
             assert!(bytes <= RING_BYTES.max(FEWEST_ROWS * shape.row_words() * 8 * cpus as usize));
@@ -321,6 +326,6 @@ mod tests {
             let period = drain_period(shape, every, Duration::from_secs(1));
             assert!(period <= every * shape.rows / 2, "{cpus}: {period:?}");
         }
-        assert_eq!(columns.shape(2, Some(5)).rows, 8);
+        assert_eq!(columns.shape(2, Some(5), false).rows, 8);
     }
 }

@@ -19,9 +19,10 @@ const OVERFLOW: &str = "on_overflow";
 /// Words of `struct common` in bpf/recorder.h, and the one that ends the making of rows.
 const COMMON_WORDS: usize = 10;
 const STOPPED: usize = 72 / 8;
-/// The program that counts stacks, and how the names of its maps begin.
+/// The program that counts stacks, its map, and how the names of the maps for all stacks begin.
 const CALL_SITES: &str = "at_sys_enter";
-const CALL_SITES_MAPS: &str = "site_";
+const CALL_SITES_MAP: &str = "site_counts";
+const STACKS_MAPS: &str = "site_";
 /// As in bpf/targets.h.
 const MAX_PROCESSES: usize = 4 << 20;
 /// The value of a variable whose event is not recorded.
@@ -90,6 +91,8 @@ pub struct Settings {
     pub tracepoints: Vec<&'static str>,
     /// Count the stacks of system calls.
     pub call_sites: bool,
+    /// Take the stacks of rows.
+    pub stacks: bool,
 }
 
 /// A perf event whose overflow makes rows until this is dropped.
@@ -300,8 +303,9 @@ fn size_maps(open: &mut OpenObject, settings: &Settings) -> Result<(), libbpf_rs
     let shape = settings.shape;
     for mut map in open.maps_mut() {
         match map.name().to_str() {
-            Some(name) if name.starts_with(CALL_SITES_MAPS) => {
-                map.set_autocreate(settings.call_sites)?;
+            Some(CALL_SITES_MAP) => map.set_autocreate(settings.call_sites)?,
+            Some(name) if name.starts_with(STACKS_MAPS) => {
+                map.set_autocreate(settings.call_sites || settings.stacks)?;
             }
             Some("cpus") => map.set_max_entries(shape.cpus)?,
             Some("perf") => {
@@ -366,6 +370,7 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
     put("reference_slot", 0, &reference.to_ne_bytes())?;
     put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
     put("without_vdso", 0, &[u8::from(settings.without_vdso)])?;
+    put("with_stacks", 0, &[u8::from(settings.stacks)])?;
     put("with_steal", 0, &[u8::from(settings.steal)])?;
     put(
         "absolute_slot",

@@ -28,12 +28,14 @@ pub struct Shape {
     pub rows: u32,
     /// Counters in a row.
     pub slots: usize,
+    /// Words of the stack behind them.
+    pub stack: usize,
 }
 
 impl Shape {
     /// Words of 64 bits in a row.
     pub fn row_words(self) -> usize {
-        HEADER_WORDS + self.slots
+        HEADER_WORDS + self.slots + self.stack
     }
 
     pub fn row_bytes(self) -> u32 {
@@ -85,7 +87,8 @@ impl Rings {
             let start = usize::try_from(row).unwrap_or(usize::MAX) * self.shape.row_words();
             words.clear();
             self.rows.copy(start, self.shape.row_words(), &mut words);
-            if let Some(row) = Row::from_words(&words) {
+            if let Some(mut row) = Row::from_words(&words) {
+                row.stack = row.values.split_off(self.shape.slots.min(row.values.len()));
                 each(row);
             }
             tail = tail.wrapping_add(1);

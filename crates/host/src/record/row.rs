@@ -10,7 +10,7 @@ pub const MAX_SLOTS: usize = 224;
 pub const MAX_ABSOLUTE: usize = 32;
 
 /// What the CPU ran when the overflow came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layer {
     /// A program of the host.
     HostUser,
@@ -41,6 +41,10 @@ impl Layer {
             6 => Self::GuestKernel,
             _ => return None,
         })
+    }
+
+    pub fn is_guest(self) -> bool {
+        matches!(self, Self::Guest | Self::GuestUser | Self::GuestKernel)
     }
 
     /// The name in the column `mode`.
@@ -88,10 +92,12 @@ pub struct Row {
     pub comm: String,
     /// One value for each slot.
     pub values: Vec<u64>,
+    /// The stack as the programs write it; empty: it was not taken.
+    pub stack: Vec<u64>,
 }
 
 impl Row {
-    /// Parse a row; `None` when there are fewer words than a header.
+    /// Parse a row without a stack; `None` when there are fewer words than a header.
     pub fn from_words(words: &[u64]) -> Option<Self> {
         let (header, values) = words.split_at_checked(HEADER_WORDS)?;
         let [
@@ -127,6 +133,7 @@ impl Row {
             layer: Layer::from_code(layer),
             comm: text(comm),
             values: values.to_vec(),
+            stack: Vec::new(),
         })
     }
 }

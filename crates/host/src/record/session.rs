@@ -14,7 +14,6 @@ use vtax_sys::tree::Tree;
 
 use crate::record::attached::{Attached, Begin, system, unless_gone};
 use crate::record::availability::Machine;
-use crate::record::call_sites;
 use crate::record::consumer::Consumer;
 use crate::record::difference::Start;
 use crate::record::files;
@@ -32,6 +31,9 @@ use crate::record::rotation::{self, Groups};
 use crate::record::sources::counters::grouping::{self, Kernel};
 use crate::record::sources::select::{self, Choice};
 use crate::record::sources::{self, Origin};
+use crate::record::stacks::layout::STACK_WORDS;
+use crate::record::stacks::samples::{self, Samples};
+use crate::record::stacks::{calls, unwinder};
 use crate::record::summary::{self, Summary};
 use crate::record::target::{self, End, Target};
 use crate::record::watch::Watch;
@@ -43,7 +45,7 @@ use vtax_sys::terminal::Error;
 /// or target is not available, when the kernel refuses a program or an event, and when the folder
 /// holds a recording already or cannot be written.
 pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
-    permitted()?;
+    permitted(options)?;
     let tree = Tree::host();
     let cpus = Cpus::find(&tree).ok_or_else(|| {
         Error::failure(
@@ -82,7 +84,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     }
     let folder = files::Folder::create(&options.out)?;
 
-    let shape = columns.shape(cpus.possible, options.ring_rows);
+    let shape = columns.shape(cpus.possible, options.ring_rows, options.stacks);
     let settings = columns.settings(&machine, shape, &interval, options);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
@@ -105,11 +107,18 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         turn: interval.shortest().max(rotation::SHORTEST),
     };
     let Counted {
-        consumer,
+        mut consumer,
         end,
         programs,
         gaps,
     } = recording.run(&mut attached, &begin, &mut watch, hotplug, &folder, samples)?;
+    let (call_sites, stacks) = write_stacks(
+        options,
+        &attached,
+        consumer.stacks.take(),
+        &columns,
+        &folder,
+    )?;
     let result = summary::Facts {
         reference,
         interval,
@@ -120,7 +129,8 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         end,
         programs,
         other_calls: summary::other_calls(&attached.programs, &columns),
-        call_sites: attached.write_call_sites(&columns, &folder)?,
+        call_sites,
+        stacks,
         counters: options.counters,
         groups: &attached.groups,
         running: &attached.running,
@@ -140,6 +150,20 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         target::ask_to_end(child);
     }
     summary
+}
+
+/// Write the stacks that are wanted, of calls and of rows.
+fn write_stacks(
+    options: &RecordOptions,
+    attached: &Attached,
+    rows: Option<Samples>,
+    columns: &Columns,
+    folder: &files::Folder,
+) -> Result<(Option<calls::Counted>, Option<samples::Counted>), Error> {
+    let write_calls = || calls::write(&attached.programs, columns, folder);
+    let call_sites = options.call_sites.then(write_calls);
+    let rows = rows.map(|rows| rows.write(&attached.programs, folder));
+    Ok((call_sites.transpose()?, rows.transpose()?))
 }
 
 /// The columns, and which of their counters are on together. Both use the counters that are free
@@ -202,7 +226,14 @@ fn open_applications(applications: &Applications) -> Result<PageSamples, Error> 
         })
 }
 
-fn permitted() -> Result<(), Error> {
+fn permitted(options: &RecordOptions) -> Result<(), Error> {
+    if options.stacks && STACK_WORDS == 0 {
+        return Err(Error::misuse(
+            "--stacks",
+            "stacks are followed on x86-64 only",
+            "leave it out",
+        ));
+    }
     match permission::missing(&Tree::host()) {
         None => Ok(()),
         Some((reason, remedy)) => Err(Error::failure("permission", reason, &remedy)),
@@ -250,8 +281,8 @@ impl Recording<'_> {
         if attached.groups.rotate() {
             period = period.min(self.turn);
         }
-        if attached.call_sites.is_some() {
-            period = period.min(call_sites::PERIOD);
+        if attached.unwinder.is_some() {
+            period = period.min(unwinder::PERIOD);
         }
         let mut consumer = Consumer::new(
             rings,
@@ -262,6 +293,7 @@ impl Recording<'_> {
             folder,
             samples,
         )?;
+        consumer.stacks = self.options.stacks.then(Samples::default);
         consumer.switched(&begin.switches);
         if matches!(self.options.target, Target::Machines(_)) {
             consumer.know_machines(attached.machines());
@@ -279,7 +311,10 @@ impl Recording<'_> {
                 .wait(limit, hotplug.descriptor())
                 .map_err(|errno| system("poll", errno))?;
             consumer.drain(&mut attached.throttling);
-            attached.learn_call_sites()?;
+            attached.learn_files()?;
+            if let Some(stacks) = &mut consumer.stacks {
+                stacks.bound(&attached.programs)?;
+            }
             if attached.groups.rotate() && consumer.schedule().due(monotonic_ns()) {
                 consumer.switched(&attached.turn());
                 consumer.schedule().turned(monotonic_ns());

@@ -32,6 +32,8 @@ EVENTS = "events.json"
 RECORD = "record.json"
 CALL_SITES = "call-sites.folded"
 """Folded stacks of system calls, where they were asked for."""
+STACKS = "stacks.folded"
+"""Folded stacks of what the rows interrupted, in nanoseconds, where they were asked for."""
 MAX_SITES_BYTES = 256 << 20
 MAX_ROWS_BYTES = 4 << 30
 """A file of rows that is larger is refused: it would not fit the memory of most machines."""
@@ -181,17 +183,21 @@ def load_all(arguments: Iterable[str]) -> list[Recording]:
 
     Raises MisuseError for an argument without a label or a path, and as `load` does.
     """
-    found = []
-    for argument in arguments:
-        label, equals, path = argument.partition("=")
-        # An equals sign may be part of a folder's own name.
-        named = bool(equals) and not Path(argument).exists()
-        if named and not (label and path):
-            raise MisuseError(
-                f"'{argument}' is not a LABEL=RUN", "write for example native=runs/one"
-            )
-        found.append(load(Path(path), label) if named else load(Path(argument)))
-    return found
+    return [load(path, label) for label, path in map(labelled, arguments)]
+
+
+def labelled(argument: str) -> tuple[str, Path]:
+    """The label and the folder of a `RUN` or `LABEL=RUN`; a folder's label is its name.
+
+    Raises MisuseError for an argument without a label or a path.
+    """
+    label, equals, path = argument.partition("=")
+    # An equals sign may be part of a folder's own name.
+    if not equals or Path(argument).exists():
+        return Path(argument).name, Path(argument)
+    if not (label and path):
+        raise MisuseError(f"'{argument}' is not a LABEL=RUN", "write for example native=runs/one")
+    return label, Path(path)
 
 
 def axis_of(recordings: Sequence[Recording], asked: Per | None) -> Per:

@@ -69,3 +69,12 @@ class Axis(StrEnum):
     position."""
     TIME = "time"
     """Nanoseconds since the first interval of the run began."""
+
+
+class Scale(StrEnum):
+    """What makes the stacks of two recordings comparable."""
+
+    SHARE = "share"
+    """Each weight is divided by the sum of its recording's."""
+    WORK = "work"
+    """Both recordings did the same work once: weights are seconds of it."""

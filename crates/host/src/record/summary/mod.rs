@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use libbpf_rs::query::ProgInfoIter;
 use serde::Serialize;
 
-use crate::record::call_sites;
 use crate::record::clock::Pair;
 use crate::record::consumer::Consumer;
 use crate::record::difference::Location;
@@ -28,6 +27,7 @@ use crate::record::rotation::Groups;
 use crate::record::skew::Skew;
 use crate::record::sources::calls::others::OtherCall;
 use crate::record::sources::{Unit, calls};
+use crate::record::stacks;
 use crate::record::target;
 use crate::record::vcpu_clock::VcpuClock;
 use vtax_sys::terminal::Error;
@@ -92,7 +92,9 @@ pub struct Facts<'a> {
     /// Why no control group limits the command's processes, where one should.
     pub unlimited: Option<String>,
     /// Call sites, where they were counted.
-    pub call_sites: Option<call_sites::Counted>,
+    pub call_sites: Option<stacks::calls::Counted>,
+    /// The stacks of rows, where they were taken.
+    pub stacks: Option<stacks::samples::Counted>,
 }
 
 #[derive(Debug, Serialize)]
@@ -223,7 +225,10 @@ pub struct Summary {
     pub other_calls: Option<Vec<OtherCall>>,
     /// How many calls were counted by their stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub call_sites: Option<call_sites::Counted>,
+    pub call_sites: Option<stacks::calls::Counted>,
+    /// What the stacks of the rows stand for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<stacks::samples::Counted>,
     /// Peak memory of the recorder.
     pub max_rss_bytes: u64,
     /// What the user should know.
@@ -372,6 +377,7 @@ fn summary(
         programs: facts.programs.clone(),
         other_calls: facts.other_calls.clone(),
         call_sites: facts.call_sites.clone(),
+        stacks: facts.stacks.clone(),
         max_rss_bytes: max_rss_bytes(),
         warnings: warnings::all(facts, consumer, events),
     }

@@ -211,6 +211,7 @@ impl Ended {
                 .runs
                 .map_or_else(String::new, |(domain, vcpu)| format!("d{domain}v{vcpu}")),
             values: Vec::new(),
+            stack: Vec::new(),
         }
     }
 }

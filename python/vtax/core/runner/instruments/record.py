@@ -18,7 +18,15 @@ from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.formats.files import write_atomic
-from vtax.core.recorder.intervals import CALL_SITES, EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
+from vtax.core.recorder.intervals import (
+    CALL_SITES,
+    EVENTS,
+    MAX_ROWS_BYTES,
+    RECORD,
+    ROWS,
+    STACKS,
+    STREAM,
+)
 from vtax.core.recorder.options import RecordOptions, Target
 from vtax.core.recorder.recorder import Recorder, failure
 from vtax.core.runner.repetition import Repetition
@@ -145,13 +153,19 @@ def _inside(
     if finished.outcome.exit_code != 0:
         said = repetition.exchange.read_text("stderr")
         raise failure(finished.outcome.exit_code, said)
-    given = ([ROWS] if with_rows else []) + [CALL_SITES] * ("call-sites" in options.given)
+    given = ([ROWS] if with_rows else []) + _folded(options)
     _fetch(rows, out, (*given, EVENTS, RECORD))
     try:
         found = foreign_json.parse_object((out / RECORD).read_bytes())
     except ValueError as error:
         raise VtaxError(f"the recorder in the machine wrote no {RECORD}: {error}") from None
     repetition.finished = (replace(finished, told=_of_the_command(finished.told, found)),)
+
+
+def _folded(options: RecordOptions) -> list[str]:
+    """The files of stacks that a recording has."""
+    files = {"call-sites": CALL_SITES, "stacks": STACKS}
+    return [file for name, file in files.items() if name in options.given]
 
 
 def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
@@ -178,11 +192,13 @@ class RemoteRecorder:
         self._host, self._program = host, program
         self._running = Background(host, FOLDERS_THERE / name)
         self._out = self._running.folder / "rows"
+        self._files = [ROWS, EVENTS, RECORD]
 
     def start(self, options: RecordOptions, target: Target) -> None:
         """Start the recorder and wait until it counts; raises VtaxError with its own words."""
         line = [self._program, "record", "--out", str(self._out)]
         line += [*options.arguments(), *target.arguments()]
+        self._files += _folded(options)
         self._running.start(line, "start the recorder")
         if not self._running.wait(f"[ -e {self._out / STREAM} ]", READY_TENTHS):
             raise self._failed("did not begin in time")
@@ -199,7 +215,7 @@ class RemoteRecorder:
     def fetch(self, out: Path) -> None:
         """Fetch the files, and remove them in the machine."""
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for file in (ROWS, EVENTS, RECORD):
+        for file in self._files:
             write_atomic(out / file, self._host.pull(str(self._out / file), MAX_FILE_BYTES))
         self._running.remove()
 

@@ -1,14 +1,7 @@
-//! Where in the programs system calls are made: `call-sites.folded` (docs/record.md).
-//!
-//! The programs unwind each stack and count it (`sources/calls/sites.bpf.c`). Unwinding needs rows
-//! that are made here ([`unwind`]): before the command begins for its own file and the C library, later
-//! for each file in which code was seen. At the end the offsets get names ([`names`]).
+//! What the programs need to follow stacks: rows of each file of code ([`unwind`]), before the command
+//! begins for its own file and the C library, later for each file in which code was seen.
 
-mod layout;
-mod names;
-mod unwind;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -18,38 +11,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libbpf_rs::{Map, MapCore, MapFlags};
-use serde::Serialize;
 use vtax_sys::calls::memory::Mapping;
 use vtax_sys::terminal::Error;
 use vtax_sys::tree::field;
 
-use crate::record::difference::Location;
-use crate::record::files::Folder;
-use crate::record::plan::Columns;
+use super::layout::{self, MappedFile, UNWIND_ROWS};
+use super::{failed, map, unwind};
 use crate::record::program::Programs;
-use layout::{MappedFile, Site, UNWIND_ROWS};
 
 /// How often files that were seen first get their rows.
 pub const PERIOD: Duration = Duration::from_millis(10);
-const FILE: &str = "call-sites.folded";
 /// A script may name a script as its interpreter (`BINPRM_MAX_RECURSION` of Linux is 4).
 const MOST_SCRIPTS: usize = 4;
 const MOST_SCRIPT_BYTES: u64 = 256;
 const MOST_ANCESTORS: usize = 16;
 
-/// What was counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Counted {
-    /// Calls whose stack is in the file.
-    pub calls: u64,
-    /// Calls that found no room for their stack.
-    pub lost: u64,
-    /// Different stacks.
-    pub stacks: usize,
-}
-
 /// The files in which the programs saw code.
-pub struct CallSites {
+pub struct Unwinder {
     rows: Mapping,
     used: usize,
     /// Keys of files that have their rows, or cannot have them.
@@ -58,14 +36,14 @@ pub struct CallSites {
     seen: u64,
 }
 
-impl CallSites {
+impl Unwinder {
     /// Make the rows of what a command will surely run.
     ///
     /// Fails when a map is absent or cannot be used.
     pub fn begin(programs: &Programs, argv: &[OsString]) -> Result<Self, Error> {
         let rows = Mapping::new(map(programs, "site_unwind")?, UNWIND_ROWS, true)
             .map_err(|errno| failed(errno.desc()))?;
-        let mut sites = Self {
+        let mut unwinder = Self {
             rows,
             used: 0,
             looked_at: BTreeSet::new(),
@@ -77,19 +55,19 @@ impl CallSites {
                 continue;
             };
             let key = layout::file_key(found.dev(), found.ino());
-            if sites.looked_at.contains(&key) {
+            if unwinder.looked_at.contains(&key) {
                 continue;
             }
-            sites.seen += 1;
-            let file = MappedFile::new(sites.seen, &path);
-            sites.add(&files, key, file, Some(&path))?;
+            unwinder.seen += 1;
+            let file = MappedFile::new(unwinder.seen, &path);
+            unwinder.add(&files, key, file, Some(&path))?;
         }
         let state = map(programs, "site_state")?;
-        let value = layout::state(sites.seen, 0);
+        let value = layout::state(unwinder.seen, 0);
         state
             .update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(failed)?;
-        Ok(sites)
+        Ok(unwinder)
     }
 
     /// Make the rows of files that were seen since.
@@ -138,69 +116,11 @@ impl CallSites {
     }
 }
 
-/// Write the stacks with names.
-///
-/// Fails when a map is absent or cannot be read, or the file cannot be written.
-pub fn write(programs: &Programs, columns: &Columns, folder: &Folder) -> Result<Counted, Error> {
-    let mut files = BTreeMap::new();
-    let known = map(programs, "site_files")?;
-    for key in known.keys() {
-        let value = known.lookup(&key, MapFlags::ANY).map_err(failed)?;
-        if let Some(file) = value.as_deref().and_then(MappedFile::read) {
-            let path = file.find(layout::inode(&key));
-            files.insert(file.number(), (file.path(), path));
-        }
-    }
-    let mut stacks = Vec::new();
-    let counts = map(programs, "site_counts")?;
-    for key in counts.keys() {
-        let value = counts.lookup(&key, MapFlags::ANY).map_err(failed)?;
-        if let (Some(site), Some(count)) = (Site::read(&key), value.and_then(layout::count)) {
-            stacks.push((site, count));
-        }
-    }
-    let names = names::of(&stacks, &files);
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (site, count) in &stacks {
-        *lines
-            .entry(names::fold(site, class(columns, site), &names))
-            .or_default() += count;
-    }
-    let text = lines
-        .iter()
-        .map(|(stack, count)| format!("{stack} {count}\n"));
-    folder.write(FILE, text.collect::<String>().as_bytes())?;
-    let (_, lost) = state(programs)?;
-    Ok(Counted {
-        calls: lines.values().sum(),
-        lost,
-        stacks: lines.len(),
-    })
-}
-
-/// The class of a call by the slot in which it is counted.
-fn class<'a>(columns: &'a Columns, site: &Site) -> &'a str {
-    let mut named = columns.events.iter().zip(&columns.locations);
-    let found = named.find(|(_, location)| **location == Location::Counted(site.slot));
-    let name = found.map_or("", |(event, _)| event.name.as_str());
-    name.strip_prefix("calls.").unwrap_or(name)
-}
-
 /// Files and lost calls so far.
-fn state(programs: &Programs) -> Result<(u64, u64), Error> {
+pub fn state(programs: &Programs) -> Result<(u64, u64), Error> {
     let found = map(programs, "site_state")?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
     let found = found.map_err(failed)?.unwrap_or_default();
     layout::read_state(&found).ok_or_else(|| failed("a map is absent"))
-}
-
-fn map<'a>(programs: &'a Programs, name: &str) -> Result<Map<'a>, Error> {
-    programs
-        .map(name)
-        .ok_or_else(|| failed(format!("the map {name} is absent")))
-}
-
-fn failed(reason: impl ToString) -> Error {
-    Error::failure("call sites", reason, "leave out --call-sites")
 }
 
 /// The C library and its loader, as this process or one that started it has them: this one may be

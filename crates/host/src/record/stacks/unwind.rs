@@ -27,38 +27,86 @@ type Row = (u64, u32);
 
 /// The rows of a file in the order of their offsets; empty where it has none.
 pub fn rows(path: &Path) -> Vec<u64> {
-    let small = path.metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
-    let bytes = small.then(|| fs::read(path).ok()).flatten();
-    bytes.and_then(|bytes| of_file(&bytes)).unwrap_or_default()
+    let bytes = read(path).unwrap_or_default();
+    rows_of(&bytes).unwrap_or_default()
 }
 
-fn of_file(bytes: &[u8]) -> Option<Vec<u64>> {
-    let file = object::File::parse(bytes).ok()?;
-    let section = file.section_by_name(".eh_frame")?;
-    let data = section.data().ok()?;
-    let mut bases = BaseAddresses::default().set_eh_frame(section.address());
-    if let Some(text) = file.section_by_name(".text") {
-        bases = bases.set_text(text.address());
-    }
+fn rows_of(bytes: &[u8]) -> Option<Vec<u64>> {
+    let tables = Tables::find(bytes)?;
     let mut found = Vec::new();
     // What cannot be read is left out.
-    let _ = collect(&EhFrame::new(data, LittleEndian), &bases, &mut found);
-    let segments: Vec<(u64, u64, u64)> = file
-        .segments()
-        .map(|segment| (segment.address(), segment.size(), segment.file_range().0))
-        .collect();
-    let offset = |address: u64| {
-        let (start, _, offset) = segments
-            .iter()
-            .find(|(start, size, _)| (*start..start.saturating_add(*size)).contains(&address))?;
-        u32::try_from(address - start + offset).ok()
-    };
+    let _ = collect(&tables.frames, &tables.bases, &mut found);
     // Where one function ends and another begins, what begins holds: it is larger than nothing.
     found.sort_unstable();
-    let placed = found
-        .iter()
-        .filter_map(|(address, row)| Some(u64::from(offset(*address)?) | u64::from(*row) << 32));
+    let placed = found.iter().filter_map(|(address, row)| {
+        Some(u64::from(tables.offset(*address)?) | u64::from(*row) << 32)
+    });
     Some(placed.collect())
+}
+
+/// Where the functions of a file begin and end by its tables, in the order of their offsets.
+pub fn functions(path: &Path) -> Vec<(u64, u64)> {
+    let bytes = read(path).unwrap_or_default();
+    let mut found = functions_of(&bytes).unwrap_or_default();
+    found.sort_unstable();
+    found
+}
+
+fn functions_of(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let tables = Tables::find(bytes)?;
+    let mut entries = tables.frames.entries(&tables.bases);
+    let mut found = Vec::new();
+    while let Ok(Some(entry)) = entries.next()
+        && found.len() < UNWIND_ROWS
+    {
+        if let CieOrFde::Fde(partial) = entry
+            && let Ok(entry) = partial.parse(EhFrame::cie_from_offset)
+            && let Some(start) = tables.offset(entry.initial_address())
+        {
+            let start = u64::from(start);
+            found.push((start, start.saturating_add(entry.len())));
+        }
+    }
+    Some(found)
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let small = path.metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
+    small.then(|| fs::read(path).ok()).flatten()
+}
+
+/// A file's tables, and where its segments are.
+struct Tables<'a> {
+    frames: EhFrame<gimli::EndianSlice<'a, LittleEndian>>,
+    bases: BaseAddresses,
+    /// Address, size and offset in the file.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl<'a> Tables<'a> {
+    fn find(bytes: &'a [u8]) -> Option<Self> {
+        let file = object::File::parse(bytes).ok()?;
+        let section = file.section_by_name(".eh_frame")?;
+        let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+        if let Some(text) = file.section_by_name(".text") {
+            bases = bases.set_text(text.address());
+        }
+        let segments = file
+            .segments()
+            .map(|segment| (segment.address(), segment.size(), segment.file_range().0));
+        Some(Self {
+            frames: EhFrame::new(section.data().ok()?, LittleEndian),
+            bases,
+            segments: segments.collect(),
+        })
+    }
+
+    fn offset(&self, address: u64) -> Option<u32> {
+        let mut segments = self.segments.iter();
+        let (start, _, offset) = segments
+            .find(|(start, size, _)| (*start..start.saturating_add(*size)).contains(&address))?;
+        u32::try_from(address - start + offset).ok()
+    }
 }
 
 fn collect(
@@ -133,10 +181,18 @@ mod tests {
     }
 
     #[test]
+    fn this_function_has_a_place() {
+        let functions = functions(&std::env::current_exe().unwrap());
+        assert!(functions.len() > 100 && functions.is_sorted());
+        assert!(functions.iter().all(|(start, end)| start < end));
+    }
+
+    #[test]
     fn what_is_no_program_has_no_rows() {
         assert_eq!(rows(Path::new("/proc/self/status")), [0; 0]);
         assert_eq!(rows(Path::new("/")), [0; 0]);
-        assert_eq!(of_file(b"\x7fELF"), None);
+        assert_eq!(rows_of(b"\x7fELF"), None);
+        assert_eq!(functions(Path::new("/")), []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the programs keep in their maps, byte by byte: `sources/calls/sites.bpf.c`.
+//! What the programs keep in their maps and behind rows, byte by byte: `bpf/stacks.h`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +12,14 @@ pub const UNWIND_ROWS: usize = 1 << 21;
 const PATH_BYTES: usize = 1024;
 const NAME_BYTES: usize = 256;
 const OFFSET_BITS: u32 = 40;
+/// Words of `struct row_stack`; other architectures have none.
+pub const STACK_WORDS: usize = if cfg!(target_arch = "x86_64") {
+    1 + 2 * FRAMES
+} else {
+    0
+};
+/// Stands for the file of the kernel, whose addresses have all these bits.
+pub const KERNEL: u64 = u64::MAX >> OFFSET_BITS;
 /// Bytes of `struct site` before its frames, of `struct mapped_file` before its path.
 const SITE_HEAD: usize = 24;
 const FILE_HEAD: usize = 16;
@@ -22,10 +30,49 @@ pub struct Site {
     pub slot: usize,
     /// The program's name.
     pub comm: String,
-    /// File and offset, the innermost first; file 0 is none.
-    pub frames: Vec<(u64, u64)>,
+    pub stack: Stack,
+}
+
+/// Frames of code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// The innermost first.
+    pub frames: Vec<Frame>,
     /// Whether there are more frames than could be kept.
     pub cut: bool,
+}
+
+/// A place in code, as the programs write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame(pub u64);
+
+impl Frame {
+    /// The number of its file; 0 is none.
+    pub fn file(self) -> u64 {
+        self.0 >> OFFSET_BITS
+    }
+
+    /// The offset in its file.
+    pub fn offset(self) -> u64 {
+        self.0 & ((1 << OFFSET_BITS) - 1)
+    }
+}
+
+impl Stack {
+    /// Read the words behind a row.
+    pub fn read(words: &[u64]) -> Self {
+        let depths = words.first().copied().unwrap_or(0);
+        let part = |depth: u64, from: usize| {
+            let depth = usize::try_from(depth).unwrap_or(FRAMES).min(FRAMES);
+            words.get(from..from + depth).unwrap_or_default()
+        };
+        let (depth, kernel) = (depths & u64::from(u32::MAX), depths >> 32);
+        let frames = part(kernel, 1 + FRAMES).iter().chain(part(depth, 1));
+        Self {
+            frames: frames.copied().map(Frame).collect(),
+            cut: depth.max(kernel) >= FRAMES as u64,
+        }
+    }
 }
 
 impl Site {
@@ -34,15 +81,15 @@ impl Site {
         let (slot, depth) = (word(key, 0)?, word(key, 4)? as usize);
         let comm = key.get(8..SITE_HEAD)?.split(|byte| *byte == 0).next()?;
         let frames = key.get(SITE_HEAD..)?.as_chunks::<8>().0;
-        let frames = frames.iter().take(depth).map(|frame| {
-            let frame = u64::from_ne_bytes(*frame);
-            (frame >> OFFSET_BITS, frame & ((1 << OFFSET_BITS) - 1))
-        });
+        let frames = frames.iter().take(depth);
+        let frames = frames.map(|frame| Frame(u64::from_ne_bytes(*frame)));
         Some(Self {
             slot: slot as usize,
             comm: String::from_utf8_lossy(comm).into_owned(),
-            frames: frames.collect(),
-            cut: depth >= FRAMES,
+            stack: Stack {
+                frames: frames.collect(),
+                cut: depth >= FRAMES,
+            },
         })
     }
 }
@@ -197,8 +244,29 @@ mod tests {
         key[SITE_HEAD..SITE_HEAD + 8].copy_from_slice(&(3 << OFFSET_BITS | 0x10_u64).to_ne_bytes());
         let site = Site::read(&key).unwrap();
         assert_eq!((site.slot, site.comm.as_str()), (5, "tar"));
-        assert_eq!(site.frames, [(3, 0x10), (0, 0)]);
-        assert!(!site.cut);
+        let frames = &site.stack.frames;
+        assert_eq!((frames[0].file(), frames[0].offset()), (3, 0x10));
+        assert_eq!((frames[1], site.stack.cut), (Frame(0), false));
         assert_eq!(Site::read(&key[..10]), None);
+    }
+
+    #[test]
+    fn a_stack_has_the_kernels_frames_inside() {
+        let address = 0xffff_ffff_8123_4567;
+        let mut words = [7; 1 + 2 * FRAMES];
+        words[0] = 2 | 1 << 32;
+        words[1 + FRAMES] = address;
+        let stack = Stack::read(&words);
+        assert_eq!(stack.frames, [Frame(address), Frame(7), Frame(7)]);
+        assert_eq!((stack.frames[0].file(), stack.cut), (KERNEL, false));
+        words[0] = u64::MAX;
+        assert_eq!(Stack::read(&words).frames.len(), 2 * FRAMES);
+        assert_eq!(
+            Stack::read(&words[..9]),
+            Stack {
+                frames: vec![],
+                cut: true
+            }
+        );
     }
 }

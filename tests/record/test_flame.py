@@ -1,0 +1,164 @@
+"""Flame graphs and their differences: sums are kept, names cannot break a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import Browser
+
+import recording_data
+from browser_page import Visit
+from command_line import vtax
+from vtax.core.recorder.intervals import STACKS
+from vtax.core.recorder.ways import Scale
+from vtax.record.export import flame
+from vtax.record.export.stacks import Frame, Pair, compared, folded, innermost, parse, scaled, tree
+
+HOSTILE = '"><script>alert(1)</script>'
+frames = st.sampled_from(["a", "b`c", "[kernel]`d", "e+0x10"])
+stacks = st.dictionaries(
+    st.lists(frames, min_size=1, max_size=6).map(tuple), st.integers(1, 10**15), min_size=1
+)
+
+
+def flat(frame: Frame) -> Pair:
+    """What a frame has that none of those that it called has."""
+    return frame.total + sum(
+        (Pair(-f.total.first, -f.total.second) for f in frame.called.values()), Pair(0, 0)
+    )
+
+
+@given(first=stacks, second=stacks)
+def test_no_weight_is_lost(
+    first: Mapping[tuple[str, ...], int], second: Mapping[tuple[str, ...], int]
+) -> None:
+    whole = Pair(sum(first.values()), sum(second.values()))
+    pairs = compared(first, second)
+    root = tree(pairs)
+    assert root.total == whole
+    assert sum((pair for _, pair in innermost(pairs)), Pair(0, 0)) == whole
+    for stack, pair in pairs.items():
+        at = root
+        for name in stack:
+            at = at.called[name]
+        assert flat(at) == pair
+
+
+@given(first=stacks, second=stacks)
+def test_shares_are_exact_fractions_of_the_sum(
+    first: Mapping[tuple[str, ...], int], second: Mapping[tuple[str, ...], int]
+) -> None:
+    lines = [line.rsplit(" ", 2) for line in folded(_shares(first, second)).splitlines()]
+    for at, weights in ((1, first), (2, second)):
+        whole = sum(weights.values())
+        for line in lines:
+            exact = Fraction(weights.get(tuple(line[0].split(";")), 0), whole)
+            assert abs(Fraction(line[at]) - exact) < Fraction(1, 10**8)
+
+
+def _shares(
+    first: Mapping[tuple[str, ...], int], second: Mapping[tuple[str, ...], int]
+) -> Mapping[tuple[str, ...], Pair]:
+    return compared(scaled(first, Scale.SHARE), scaled(second, Scale.SHARE))
+
+
+@given(first=stacks, second=stacks)
+def test_boxes_lie_within_their_callers(
+    first: Mapping[tuple[str, ...], int], second: Mapping[tuple[str, ...], int]
+) -> None:
+    boxes = flame.graph([("a", first), ("b", second)], Scale.SHARE).boxes()
+    assert (boxes[0].left, boxes[0].width) == (0.0, pytest.approx(1.0))
+    above = {0: boxes[0]}
+    for box in boxes[1:]:
+        caller = above[box.depth - 1]
+        assert caller.left <= box.left + 1e-9
+        assert box.left + box.width <= caller.left + caller.width + 1e-9
+        assert box.width >= flame.NARROWEST
+        above[box.depth] = box
+
+
+def test_folded_stacks_are_read_and_equal_ones_added_up() -> None:
+    assert parse(["m;p;f g 3", "m;p;f g 4", "m;p 5"]) == {("m", "p", "f g"): 7, ("m", "p"): 5}
+    for wrong in ("", "m;p", "m;p x", "m;p 1.5"):
+        with pytest.raises(ValueError, match="invalid literal"):
+            parse([wrong])
+
+
+def test_the_same_work_is_compared_in_seconds() -> None:
+    first, second = {("a",): 2_000_000_000}, {("a",): 500_000_000}
+    made = flame.graph([("x", first), ("y", second)], Scale.WORK)
+    assert made.said(made.pairs[("a",)]) == "x: 2.00 s, y: 0.500 s"
+
+
+def run(folder: Path, text: str) -> Path:
+    recording_data.write(folder, recording_data.rows(1, n=20))
+    (folder / STACKS).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    first = "".join(
+        f"host user;make;make`main;make`f{n};{name} {n * 10**7}\n"
+        for n in range(1, 12)
+        for name in ("cc1`parse", "libc.so.6`malloc", f"cc1`{HOSTILE}")
+    )
+    second = f"{first}host kernel;make;make`main;[kernel]`do_syscall_64;[kernel]`x 900000000\n"
+    return run(tmp_path / "a", first), run(tmp_path / "b", second)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_page(
+    browser: Browser,
+    screenshots: Path,
+    pair: tuple[Path, Path],
+    tmp_path: Path,
+    count: int,
+    scheme: str,
+) -> None:
+    page = tmp_path / "flame.html"
+    runs = [f"native={pair[0]}", f"virtual {HOSTILE}={pair[1]}"][:count]
+    done = vtax("export", *runs, "--flame", str(page))
+    assert done.returncode == 0, done.stderr
+    assert page.with_suffix(".folded").exists() == (count == 2)
+    with Visit(browser, page, scheme) as shown:
+        frames = shown.locator(".flame button")
+        assert frames.count() > 30
+        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        shown.screenshot(path=screenshots / f"flame-{count}-{scheme}.png", full_page=True)
+        frame = frames.filter(has_text="make`f11").first
+        before = frame.bounding_box()
+        frame.click()
+        after = frame.bounding_box()
+        assert before and after and after["width"] > 2 * before["width"]
+        assert frames.filter(has_text="make`f3").first.is_hidden()
+        frames.first.click()
+        assert frame.bounding_box() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("a", "b", "--csv", "x.csv"), "too many RUNs"),
+        (("a", "b", "a", "--flame", "x.html"), "too many RUNs"),
+        (("a",), "nothing to write"),
+        (("c", "--flame", "x.html"), "has no stacks"),
+        (("d", "--flame", "x.html"), "cannot be used"),
+        (("e", "--flame", "x.html"), "has no stack"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    pair: tuple[Path, Path], tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    recording_data.write(tmp_path / "c", recording_data.rows(1, n=20))
+    run(tmp_path / "d", "no number\n")
+    run(tmp_path / "e", "")
+    done = vtax("export", *words, cwd=tmp_path)
+    assert done.returncode != 0 and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "x.html").exists()
