@@ -364,7 +364,7 @@ def test_a_right_row_is_right() -> None:
         ({"command": "`vtax paging simulate swim --machine vax`"}, "no machine vax"),
         ({"command": "`vtax paging simulate swim --param dav2m.mood=1`"}, "mood"),
         ({"command": "`vtax study dav3m`"}, "no study dav3m"),
-        ({"command": "`vtax study dav2m --figure 7`"}, "no figure 7"),
+        ({"command": "`vtax study dav2m --figure 13`"}, "no figure 13"),
         ({"command": "`vtax study atlas --only vmware`"}, "has no vmware"),
         ({"command": "`vtax study hpcc --traced`"}, "no traces"),
     ],

@@ -22,7 +22,8 @@ pub struct Timers {
 /// The high-resolution timers of a CPU; `None` where the kernel's text has no such line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cpu {
-    pub cpu: u32,
+    #[serde(rename = "cpu")]
+    pub number: u32,
     /// The coarsest resolution of its clock bases.
     pub resolution_ns: Option<u64>,
     /// Does it program its clock event device for each timer, rather than tick?
@@ -92,9 +93,9 @@ fn parse(text: &str) -> (Vec<Cpu>, Vec<Device>) {
         let (key, value) = (key.trim(), value.trim());
         match key {
             "cpu" if cpus.len() < MOST => {
-                if let Ok(cpu) = value.parse() {
+                if let Ok(number) = value.parse() {
                     cpus.push(Cpu {
-                        cpu,
+                        number,
                         ..Cpu::default()
                     });
                 }
@@ -182,7 +183,7 @@ mod tests {
             (Some(380_893), Some(113), None)
         );
         assert_eq!(first.longest_hang_ns, Some(7));
-        assert_eq!((cpus[1].cpu, cpus[1].high_resolution), (1, Some(false)));
+        assert_eq!((cpus[1].number, cpus[1].high_resolution), (1, Some(false)));
         let devices = found.devices.unwrap();
         assert_eq!((devices[0].cpu, &devices[0].name), (None, &None));
         assert_eq!(devices[1].cpu, Some(1));

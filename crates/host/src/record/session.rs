@@ -18,6 +18,7 @@ use crate::record::consumer::Consumer;
 use crate::record::difference::Start;
 use crate::record::files;
 use crate::record::hotplug::{Change, Gap, Hotplug};
+use crate::record::interval::Interval;
 use crate::record::online::Cpus;
 use crate::record::options::{Applications, RecordOptions};
 use crate::record::page_samples::{self, PageSamples};
@@ -75,13 +76,7 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
     } = reference::choose(&machine, &cpus.online, options.every.clone(), filter)?;
     let request = reference.request(&interval);
     let (columns, groups) = columns(options, &machine, request, choices)?;
-    let mut samples = Vec::new();
-    if let Some(page) = &options.guest {
-        samples.push(open_page(page)?);
-    }
-    if let Some(applications) = &options.applications {
-        samples.push(open_applications(applications)?);
-    }
+    let samples = open_samples(options)?;
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows, options.stacks);
@@ -150,6 +145,13 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
         target::ask_to_end(child);
     }
     summary
+}
+
+/// The pages that rows are to have counters of.
+fn open_samples(options: &RecordOptions) -> Result<Vec<PageSamples>, Error> {
+    let page = options.guest.as_deref().map(open_page);
+    let applications = options.applications.as_ref().map(open_applications);
+    page.into_iter().chain(applications).collect()
 }
 
 /// Write the stacks that are wanted, of calls and of rows.
@@ -232,6 +234,13 @@ fn permitted(options: &RecordOptions) -> Result<(), Error> {
             "--stacks",
             "stacks are followed on x86-64 only",
             "leave it out",
+        ));
+    }
+    if options.stacks && matches!(options.every, Some(Interval::Events { .. })) {
+        return Err(Error::misuse(
+            "--stacks",
+            "rows that events end have no stacks",
+            "give --every a time or a number of instructions",
         ));
     }
     match permission::missing(&Tree::host()) {
