@@ -184,8 +184,8 @@ def test_programs_are_those_that_this_machine_has(
     works, missing = programs.present(PROGRAMS, tmp_path)
     assert {work.name for work in works} | missing.keys() == {GCC, JVM, STENCIL}
     for work in works:
-        here = tmp_path / work.name
-        here.mkdir()
+        here = tmp_path / "runs" / work.name
+        here.mkdir(parents=True)
         for name, content in work.files.items():
             (here / name).write_bytes(content)
         subprocess.run(["sh", "-c", work.line, "sh", "1"], cwd=here, check=True, timeout=100)
