@@ -68,7 +68,8 @@ def test_a_recorder_outside_finds_the_containers_processes(start: Start) -> None
     machine = start("container")
     outside = machine.offer(RecordOutside)
     assert outside is not None
-    line = Path(f"/proc/{outside.target['pid']}/cmdline").read_bytes().replace(b"\0", b" ")
+    (process,) = outside.target["processes"]
+    line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
     assert b"vtax-agent serve" in line
 
 
@@ -100,7 +101,7 @@ def test_a_container_that_is_killed_as_a_whole_names_its_limit(
 
     def kill_when_it_runs() -> None:
         killed.append(eventually((tmp_path / "work0/r0/running").exists))
-        os.kill(outside.target["pid"], signal.SIGKILL)
+        os.kill(*outside.target["processes"], signal.SIGKILL)
 
     threading.Thread(target=kill_when_it_runs, daemon=True).start()
     with pytest.raises(MachineLostError, match="killed, as by its memory limit of 256 MiB"):

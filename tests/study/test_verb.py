@@ -38,7 +38,7 @@ def test_help(snapshot: SnapshotAssertion) -> None:
     ("arguments", "message"),
     [
         (("dav2n",), "unknown study 'dav2n'; did you mean 'dav2m'?"),
-        (("dav2m", "--figure", "7"), "study 'dav2m' has no figure '7'; choose of 2, 3, 4"),
+        (("dav2m", "--figure", "13"), "study 'dav2m' has no figure '13'; choose of 2, 3, 4"),
     ],
 )
 def test_misuse_is_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -109,7 +109,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     done = vtax("dav2m", "--quick", "--json", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
-    assert len(content["figures"]) == 10
+    assert len(content["figures"]) == 12
     assert len(content["tables"]) == 2
     missing = [c["name"] for c in content["claims"] if "not simulated" in c["reason"]]
     assert missing == []
