@@ -307,8 +307,9 @@ def covering_entries(data: Data, benchmark: str, page: str, what: str) -> tuple[
     Raises Missing when the data lack it.
     """
     present(data, benchmark)
-    frame = need(data.entries, "page-table entries of traced programs")
-    rows = frame.filter(benchmark=benchmark, page=page, what=what).to_dicts()
+    if data.entries.is_empty():
+        raise Missing("page-table entries are counted on traces only")
+    rows = data.entries.filter(benchmark=benchmark, page=page, what=what).to_dicts()
     if not rows:
         raise Missing(f"not traced: page-table entries of {benchmark} with {page} pages")
     return float(rows[0]["entries"]), float(rows[0]["covering_percent"])
