@@ -52,7 +52,7 @@ NUMBERED = {
 """What each paper numbers."""
 ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4"}
 LEAST_ITEMS = 20
-"""Of a paper."""
+"""The least number of items of a paper: fewer means that a table was not read."""
 WIDE = {"COLUMNS": "200"}
 
 

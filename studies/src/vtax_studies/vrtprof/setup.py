@@ -57,10 +57,10 @@ class Work:
     of the paper's interval, a hundred of the finest, and 1 to 5 s of a CPU here. Twice the count
     would make the study minutes longer, and no overhead more exact."""
     line: str = ""
-    """Of a real program: what a shell runs in the folder of its results, with the count as $1.
+    """What a shell runs for a real program, in the folder of its results, with the count as $1.
     `emulated` is its count in the lab."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Of a real program: its files in that folder."""
+    """The files of a real program in that folder."""
 
 
 WORKLOADS = (
