@@ -58,7 +58,7 @@ fresh: ## make, use and remove a minimal Debian 12 and 13: README's commands, th
 	@python3 packaging/fresh.py $(if $(RELEASE),--release $(RELEASE))
 
 soak: setup-test ## repeated trials in full, hours; says what each proved
-	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
+	VTAX_SOAK=1 .venv/bin/python -m pytest -m "soak or long" -v -rP
 	cargo test --quiet --locked --workspace -- --ignored
 	@python3 packaging/fresh.py
 

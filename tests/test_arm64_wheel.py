@@ -20,7 +20,7 @@ from vtax.environments import qemu_arm64
 from vtax.environments.initramfs import newc
 from vtax.environments.packages import ARM64, fetch
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 PYTHON = (
     "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "libc6", "libexpat1",
@@ -40,9 +40,7 @@ AARCH64 = b"\xb7\x00"
 
 
 @pytest.fixture(scope="module")
-def wheel(soak: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not soak:
-        pytest.skip("it builds a wheel and fetches 150 MB of packages: make soak")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "packaging"))
         arm64 = importlib.import_module("arm64")

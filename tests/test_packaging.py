@@ -346,12 +346,8 @@ def test_the_studies_are_of_this_version() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.soak
-def test_the_sdist_builds_a_wheel_that_works_elsewhere(
-    sdist: Path, tmp_path: Path, soak: bool
-) -> None:
-    if not soak:
-        pytest.skip("it compiles everything again, minutes: make soak")
+@pytest.mark.long
+def test_the_sdist_builds_a_wheel_that_works_elsewhere(sdist: Path, tmp_path: Path) -> None:
     environment = {
         **BUILDING,
         # Files of an sdist have an old date: in the usual folder cargo would take what it compiled

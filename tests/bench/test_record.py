@@ -159,6 +159,7 @@ def test_what_is_printed(snapshot: SnapshotAssertion) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_measures_everything() -> None:
     if reason := obstacle():
         pytest.skip(reason)

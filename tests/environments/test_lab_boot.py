@@ -107,6 +107,7 @@ def test_files_go_to_the_emulated_host_and_come_back(start_lab: Start) -> None:
     assert (done.stdout, done.outcome.exit_code) == ("640\n", 0)
 
 
+@pytest.mark.long
 def test_a_users_initramfs_boots(start_lab: Start, tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(newc({"etc/mine": b"it is mine"}, ("etc",)))
     machine = start_lab(f"lab:guest={tmp_path / 'image'},snapshot=off")
@@ -139,6 +140,7 @@ def test_a_disk_image_boots(start_lab: Start, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_image_that_does_not_boot_is_an_error_with_its_console(
     start_lab: Start, tmp_path: Path
 ) -> None:

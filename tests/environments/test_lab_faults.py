@@ -26,7 +26,7 @@ from vtax.environments.lab.machine import LabMachine
 
 pytestmark = pytest.mark.slow
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 START_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 20.0
 LONG = ("random-touch", "--mem", "64M", "--seconds", "250")

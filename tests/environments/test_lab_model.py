@@ -70,7 +70,7 @@ def counted(machine: LabMachine, page: Path, workload: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["nested", "shadow"])
+@pytest.mark.parametrize("mode", ["nested", pytest.param("shadow", marks=pytest.mark.long)])
 def test_a_known_program_has_the_misses_and_walks_that_it_must(
     machine: tuple[LabMachine, Path], mode: str
 ) -> None:

@@ -19,7 +19,12 @@ from tested_machines import CONTAINED, checked
 QUESTIONS = ROOT / "tests/data/questions.sh"
 DOCUMENT = ROOT / "docs/environments.md"
 HEADING = "| question | answered otherwise than natively in |\n| --- | --- |\n"
-GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", "lab", *CONTAINED)
+GUESTS = (
+    "uml:mem=256M",
+    "qemu:accel=tcg,mem=512M",
+    pytest.param("lab", marks=pytest.mark.long),
+    *CONTAINED,
+)
 NATIVE_IN_NEWER_GVISOR = {"open-files", "more-open-files"}
 """What Debian 12's runsc answers otherwise, of 2022, and Debian 13's, of 2024, does not."""
 GIVEN = {"SIZE": "1000000", "MY_TOKEN": "x", "SSH_AUTH_SOCK": "/tmp/x", "TZ": "UTC"}

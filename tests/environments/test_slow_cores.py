@@ -68,6 +68,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_loops_are_as_slow_as_was_asked_and_other_cpus_are_not(loops: Path) -> None:
     checked("lab")
     slowed = f"{plugins.SPEEDS}/cpu0"

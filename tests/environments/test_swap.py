@@ -24,7 +24,11 @@ from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may turn swap on")
-GUESTS = ("uml:mem=128M,swap=64M", "qemu:accel=tcg,mem=224M,swap=64M", "xen:swap=64M")
+GUESTS = (
+    "uml:mem=128M,swap=64M",
+    "qemu:accel=tcg,mem=224M,swap=64M",
+    pytest.param("xen:swap=64M", marks=pytest.mark.long),
+)
 DOUBLED = "native:mem=64M,swap=64M"
 CONTAINED = "container:cpus=1,mem=64M,swap=64M"
 SANDBOXED = "gvisor:mem=96M,swap=128M"

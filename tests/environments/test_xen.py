@@ -149,7 +149,7 @@ def looked(machine: object, work: Path) -> list[str]:
     [
         ("xen:domain=native", []),
         ("xen:domain=dom0", ["xen", "PV"]),
-        ("xen:mode=pvh", ["xen", "PVH"]),
+        pytest.param("xen:mode=pvh", ["xen", "PVH"], marks=pytest.mark.long),
     ],
     ids=["native", "dom0", "pvh"],
 )
@@ -248,7 +248,11 @@ def later(machine: XenMachine, script: str) -> None:
     ("script", "says"),
     [
         # Its kernel ends processes, or panics where none is left that it may end.
-        ("dd if=/dev/zero of=/dev/shm/all bs=1M", "Out of memory: Killed|Hardware Dom0 crashed"),
+        pytest.param(
+            "dd if=/dev/zero of=/dev/shm/all bs=1M",
+            "Out of memory: Killed|Hardware Dom0 crashed",
+            marks=pytest.mark.long,
+        ),
         (f"kill -9 $(cat /run/{dom0.name(0)}.qemu)", "guest0 lost its files: its back end in"),
     ],
     ids=["memory", "back end"],
@@ -266,6 +270,7 @@ def test_a_dom0_that_cannot_serve_is_a_lost_machine(script: str, says: str, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_several_domus_are_apart(tmp_path: Path) -> None:
     environment = checked("xen:guests=2,mem=192M")
     (tmp_path / "look").mkdir()

@@ -66,6 +66,7 @@ def test_a_domu_of_a_host_is_what_was_asked_for(host: XenHost, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_vtax_leaves_nothing_on_the_host(host: XenHost, tmp_path: Path) -> None:
     options = ("--in", f"{host.spec},mem=200M", "--baseline", "none")
     argv = command("compare", *options, "--", "sleep", "100")

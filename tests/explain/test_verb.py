@@ -100,6 +100,7 @@ def test_a_known_program_in_user_mode_linux(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @needs_root
 def test_a_guest_under_kvm_has_a_price_for_everything(tmp_path: Path) -> None:
     checked("lab")

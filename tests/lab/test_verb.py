@@ -96,11 +96,9 @@ def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.soak
-def test_a_guest_is_compared_under_its_kvm(tmp_path: Path, soak: bool) -> None:
+@pytest.mark.long
+def test_a_guest_is_compared_under_its_kvm(tmp_path: Path) -> None:
     """vtax itself runs in the emulated host, with a guest under the host's real /dev/kvm."""
-    if not soak:
-        pytest.skip("it takes a minute on an idle machine: make soak")
     checked("lab")
     runs = str(tmp_path / "runs")
     inner = ["compare", "--in", "qemu:accel=kvm,mem=256M", "--reps", "2", "--no-control"]

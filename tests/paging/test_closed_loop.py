@@ -8,7 +8,7 @@ import pytest
 
 from closed_loop import POLICIES, STATIC, Run, closed_loop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PHASES, INSTRUCTIONS = 2, 200_000_000
 """A phase takes 10 s on an idle machine."""
@@ -39,10 +39,7 @@ def test_vtax_costs_no_more_than_the_best_static_mode(tmp_path: Path) -> None:
     judge(runs, "vtax")
 
 
-@pytest.mark.soak
-def test_every_policy_costs_no_more_in_long_phases(tmp_path: Path, soak: bool) -> None:
-    if not soak:
-        pytest.skip("it takes half an hour on an idle machine: make soak")
+def test_every_policy_costs_no_more_in_long_phases(tmp_path: Path) -> None:
     with closed_loop(tmp_path) as loop:
         names = (*STATIC, *POLICIES)
         runs = {name: loop.run(name, LONG_PHASES, LONG_INSTRUCTIONS) for name in names}

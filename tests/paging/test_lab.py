@@ -126,6 +126,7 @@ def checked_lab(**options: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_shadow_paging_counts_what_theory_says() -> None:
     """Every first touch of a page is a guest fault and a shadow fault; nested paging has
     neither."""

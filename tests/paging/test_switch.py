@@ -68,7 +68,7 @@ def test_a_guest_under_load_crosses_many_times_and_loses_nothing(
     with started(tmp_path) as machine:
         checked = Checked(machine, "16M")
         load = Background(machine.guests[0], "random-touch", "--mem 32M --seconds 3000")
-        for number in range(400 if soak else 20):
+        for number in range(400 if soak else 8):
             to = "shadow" if number % 2 == 0 else "nested"
             report = machine.host.switch(to)
             assert (report["to"], report["switched"]) == (to, True)
@@ -84,14 +84,14 @@ def test_a_guest_under_load_crosses_many_times_and_loses_nothing(
     print(f"{number + 1} crossings, {guest['details']['messages']} messages, nothing lost")
 
 
-@pytest.mark.soak
-def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -> None:
+@pytest.mark.long
+def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path) -> None:
     """QEMU 7.2 saves that a page fault waits, but not its error code: vtax must save again.
 
     Here about one state in seven has a waiting fault. The guest is switched until one had, because
     otherwise the test would prove nothing.
     """
-    fewest, most = (300, 600) if soak else (8, 200)
+    fewest, most = 300, 600
     retries: list[int] = []
     with started(tmp_path) as machine:
         storm = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
@@ -135,6 +135,7 @@ def test_a_fault_leaves_every_guest_running(shared: SharedLab, fault: str) -> No
     require_intact(guest, echo)
 
 
+@pytest.mark.long
 def test_several_guests_cross_together(tmp_path: Path) -> None:
     with started(tmp_path, guests="2") as machine:
         busy = [

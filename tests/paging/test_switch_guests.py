@@ -12,9 +12,10 @@ import pytest
 import switch_trial_files
 from tested_machines import checked
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 GUESTS = ("named", "given")
+CROSSINGS = 200
 
 
 def require_whole(guest: dict[str, Any]) -> None:
@@ -29,7 +30,7 @@ def require_whole(guest: dict[str, Any]) -> None:
     assert guest["written"] == disk["acknowledged"] > 0, guest
 
 
-def test_guests_as_people_have_them_lose_nothing(tmp_path: Path, soak: bool) -> None:
+def test_guests_as_people_have_them_lose_nothing(tmp_path: Path) -> None:
     """The trial itself fails where a new QEMU has another user, group, limit, control group or
     environment than the old one, or where vhost-net does not work for it."""
     checked("lab")
@@ -37,13 +38,12 @@ def test_guests_as_people_have_them_lose_nothing(tmp_path: Path, soak: bool) -> 
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     switch_trial_files.make(tmp_path)
-    crossings = 200 if soak else 2
-    report = switch_trial_files.crossed(tmp_path, crossings, *GUESTS)
+    report = switch_trial_files.crossed(tmp_path, CROSSINGS, *GUESTS)
     assert [switch["to"] for switch in report["switches"]] == ["shadow", "nested"] * (
-        crossings // 2
+        CROSSINGS // 2
     )
     assert report["guests"].keys() == set(GUESTS)
     for guest in report["guests"].values():
         require_whole(guest)
     written = sum(guest["written"] for guest in report["guests"].values())
-    print(f"{crossings} crossings of {len(GUESTS)} guests, {written} blocks written, nothing lost")
+    print(f"{CROSSINGS} crossings of {len(GUESTS)} guests, {written} blocks written, nothing lost")

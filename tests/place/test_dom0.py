@@ -64,7 +64,9 @@ def test_packets_of_a_domu_are_work_of_dom0(domu: XenMachine) -> None:
     assert sum(each.wakeups or 0 for each in netback) >= 10
 
 
-@pytest.mark.parametrize("backend", sorted(build(SPEC).slowed_by() or ()))
+@pytest.mark.parametrize(
+    "backend", ["emulator", "xen-cap", pytest.param("hog", marks=pytest.mark.long)]
+)
 def test_dom0_is_slow_within_the_block_alone(domu: XenMachine, backend: str) -> None:
     link, host = around(domu)
     service = Service(None, around=host)
@@ -76,6 +78,7 @@ def test_dom0_is_slow_within_the_block_alone(domu: XenMachine, backend: str) -> 
     assert cap(domu) == "0"
 
 
+@pytest.mark.long
 def test_a_killed_program_leaves_dom0_as_it_was(domu: XenMachine) -> None:
     link, host = around(domu)
     service = Service(None, around=host)
@@ -96,6 +99,7 @@ def test_a_host_without_slow_cores_has_no_emulator() -> None:
     assert build("xen:slow-cores=on").slowed_by() is None
 
 
+@pytest.mark.long
 def test_several_domus_have_one_service(tmp_path: Path) -> None:
     with checked("xen:guests=2,pcpus=1,net=tap,mem=192M").start(
         tmp_path, allowed_cpus()

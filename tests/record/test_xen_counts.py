@@ -170,6 +170,7 @@ def test_tracing_is_off_after_a_kill(killed: str, dom0: Dom0, tmp_path: Path) ->
     assert dom0.left() < FEW_BYTES
 
 
+@pytest.mark.long
 def test_a_pvh_guest_is_counted_as_xenalyze_does(tmp_path: Path) -> None:
     (tmp_path / "look").mkdir()
     with started("xen:mode=pvh", tmp_path) as machine:

@@ -114,10 +114,8 @@ def test_names_of_programs_are_unique_and_an_unknown_one_is_refused(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.soak
-def test_faults_of_a_program_are_predicted(tmp_path: Path, soak: bool) -> None:
-    if not soak:
-        pytest.skip("it boots two labs and runs for minutes: make soak")
+@pytest.mark.long
+def test_faults_of_a_program_are_predicted(tmp_path: Path) -> None:
     checked("lab")
     line = ("study", "dav2m", "--validate", "--quick", "--only", "perl", "--json")
     done = vtax(*line, "--out", str(tmp_path), timeout=1800)
