@@ -67,11 +67,15 @@ def test_a_guest_that_makes_its_clock_one_percent_fast(start: Start, tmp_path: P
     Exchange(tmp_path / "work0", "faster").create({})
     faster = machine.run(["python3", "-c", fast_clock(10_100)], GUEST_ENVIRONMENT, "faster")
     assert faster.outcome.exit_code == 0
-    # It is long enough that on a busy host the way to the machine and back takes less than the
-    # lead.
-    Exchange(tmp_path / "work0", "measured").create({})
-    measured = machine.run(["sleep", "8"], GUEST_ENVIRONMENT, "measured", 60.0)
-    assert (doubt := measured.doubt()) and "its clock gives" in doubt
+    # Each is long enough that the way to the machine and back mostly takes less than the lead. On a
+    # busy host one may hide it, not all.
+    doubts = []
+    for name in ("first", "second", "third"):
+        Exchange(tmp_path / "work0", name).create({})
+        doubts.append(machine.run(["sleep", "8"], GUEST_ENVIRONMENT, name, 60.0).doubt())
+        if doubts[-1]:
+            break
+    assert doubts[-1] and "its clock gives" in doubts[-1]
 
 
 class Scripted:
