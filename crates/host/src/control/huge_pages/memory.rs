@@ -29,6 +29,8 @@ const PRESENT_PAGES: usize = PAGES / 2;
 /// The part of the host's memory that stays available.
 const RESERVE: f64 = 0.1;
 const SPLIT: &str = "/sys/kernel/debug/split_huge_pages";
+/// How often to ask: the kernel passes over a page that is locked or in use at that moment.
+const SPLITS: usize = 3;
 
 /// A mapping of a guest's memory (proc(5), `smaps`).
 #[derive(Debug, Clone, PartialEq)]
@@ -204,8 +206,10 @@ impl GuestMemory for Machine {
         while let Some((pid, start_ticks, range)) = self.given.last() {
             if self.tree.start_ticks(*pid) == *start_ticks {
                 let line = format!("{pid},{:#x},{:#x}", range.start, range.end);
-                fs::write(self.tree.path(SPLIT), line)
-                    .map_err(|error| format!("{SPLIT}: {error}; is debugfs mounted?"))?;
+                for _ in 0..SPLITS {
+                    fs::write(self.tree.path(SPLIT), &line)
+                        .map_err(|error| format!("{SPLIT}: {error}; is debugfs mounted?"))?;
+                }
                 bytes += range.end - range.start;
             }
             self.given.pop();
