@@ -228,9 +228,15 @@ fn modules(tree: &Tree) -> Option<u64> {
     Some(sizes.sum())
 }
 
-/// The resident sets of all processes, this one's too; a page that several share counts for each.
+/// The resident sets of all processes, this one's too. A page that several share counts once, a
+/// part of it for each; where a process does not show its parts, it counts whole for it.
 fn resident(tree: &Tree) -> u64 {
-    let of = |name: &String| bytes(&tree.text(&format!("/proc/{name}/status"))?, "VmRSS");
+    let bytes_of = |name: &str, file: &str, key: &str| {
+        bytes(&tree.text(&format!("/proc/{name}/{file}"))?, key)
+    };
+    let of = |name: &String| {
+        bytes_of(name, "smaps_rollup", "Pss").or_else(|| bytes_of(name, "status", "VmRSS"))
+    };
     tree.names("/proc").iter().filter_map(of).sum()
 }
 
@@ -310,11 +316,15 @@ mod tests {
                 "9p 1000 1 - Live 0x0\noverlay 200 0 - Live 0x0 (E)\n",
             ),
             ("1/status", "Name: init\nVmRSS:     3 kB\n"),
+            (
+                "1/smaps_rollup",
+                "1000-2000 ---p 0 00:00 0 [rollup]\nRss: 3 kB\nPss:   2 kB\nPss_Dirty: 1 kB\n",
+            ),
             ("2/status", "Name: kthreadd\n"),
             ("77/status", "VmRSS: 4 kB\n"),
         ]);
         assert_eq!(modules(&tree), Some(1200));
-        assert_eq!(resident(&tree), 7 << 10);
+        assert_eq!(resident(&tree), (2 + 4) << 10);
         assert_eq!(modules(&machine(&[]).1), None);
     }
 
