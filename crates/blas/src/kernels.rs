@@ -11,6 +11,7 @@ use vtax_tuner::{
 };
 
 use crate::plain;
+use crate::unsafe_small;
 use crate::settings::{Settings, once, say};
 
 /// Up to this many multiplications, a product is computed without a kernel: packing would take
@@ -43,6 +44,9 @@ pub trait Number: Element {
     const LETTER: char;
 
     fn kernels() -> &'static Kernels<Self>;
+
+    /// Compute a small product without kernels; false: it is not small, or must be done otherwise.
+    fn small(problem: &Problem<'_, Self>, c: &mut MatrixMut<'_, Self>) -> bool;
 }
 
 impl Number for f64 {
@@ -51,6 +55,10 @@ impl Number for f64 {
     fn kernels() -> &'static Kernels<Self> {
         static KERNELS: Kernels<f64> = Kernels::new();
         &KERNELS
+    }
+
+    fn small(problem: &Problem<'_, Self>, c: &mut MatrixMut<'_, Self>) -> bool {
+        unsafe_small::gemm::<Self, 8, 4, 2>(problem, c)
     }
 }
 
@@ -61,10 +69,17 @@ impl Number for f32 {
         static KERNELS: Kernels<f32> = Kernels::new();
         &KERNELS
     }
+
+    fn small(problem: &Problem<'_, Self>, c: &mut MatrixMut<'_, Self>) -> bool {
+        unsafe_small::gemm::<Self, 16, 8, 4>(problem, c)
+    }
 }
 
 /// C = alpha op(A) op(B) + beta C. The arguments have been checked.
-pub fn gemm<T: Number>(problem: &Problem<'_, T>, c: MatrixMut<'_, T>) {
+pub fn gemm<T: Number>(problem: &Problem<'_, T>, mut c: MatrixMut<'_, T>) {
+    if T::small(problem, &mut c) {
+        return;
+    }
     let multiplications = problem
         .m
         .saturating_mul(problem.n)

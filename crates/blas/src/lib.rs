@@ -14,4 +14,5 @@ mod kernels;
 mod layout;
 mod plain;
 mod settings;
+mod unsafe_small;
 pub mod unsafe_symbols;
