@@ -35,7 +35,6 @@ def test_help(snapshot: SnapshotAssertion) -> None:
         (("--peers", "liblas.so"), "it is not NAME=LIBRARY"),
         (("--peers", "a=/no/such.so"), "there is no file /no/such.so"),
         (("--peers", "blis", "--peers", "blis=b.so"), "blis is given twice"),
-        (("--peers", "blis", "--precision", "s"), "timed in double precision"),
         (("--peers", "generated sse2=b.so"), "vtax's own name"),
         (("--generated", "avx512"), "it is none of scalar, sse2"),
         (("--generated", "sse2", "--use", "a.toml"), "leave out one"),
@@ -95,6 +94,18 @@ def test_native_searches_exports_and_resumes(tmp_path: Path) -> None:
     assert {key: third["winner"][key] for key in ("VECTOR", "NB", "MU", "NU")} == {
         key: first["winner"][key] for key in ("VECTOR", "NB", "MU", "NU")
     }
+
+
+@pytest.mark.slow
+def test_libraries_are_timed_in_single_precision_too(tmp_path: Path) -> None:
+    (own,) = found(tmp_path, "--precision", "s", "--generated", "none")["environments"]
+    assert "sgemm_nn" in {each["name"] for each in own["routines"]}
+    peers = {each["name"]: each for each in own["peers"]}
+    assert peers.keys() | own["absent"].keys() == {"openblas", "blis", "atlas"}
+    assert all(each["n"] == 2 and each["gflops"] > 0 for each in peers.values())
+    if "openblas" in peers:
+        share = own["winner"]["gflops"] / peers["openblas"]["gflops"]
+        assert own["percent_of_openblas"] == pytest.approx(100 * share)
 
 
 @pytest.mark.slow

@@ -22,6 +22,12 @@ pub fn float(count: u64) -> f64 {
     count as f64
 }
 
+/// Round a number to the nearest one in single precision.
+#[allow(clippy::cast_possible_truncation, reason = "rounding is asked for")]
+pub fn single(value: f64) -> f32 {
+    value as f32
+}
+
 pub fn milliseconds(nanoseconds: u64) -> f64 {
     float(nanoseconds) / 1e6
 }

@@ -4,18 +4,49 @@ use std::collections::TryReserveError;
 
 use crate::cast;
 
+/// The type of a matrix's numbers: `f64` or `f32`.
+pub trait Number: Copy + Into<f64> + 'static {
+    const ZERO: Self;
+    const NAN: Self;
+    /// The distance from 1 to the next number.
+    const EPSILON: Self;
+
+    /// Round a number to the nearest one of this type.
+    fn nearest(value: f64) -> Self;
+}
+
+impl Number for f64 {
+    const ZERO: Self = 0.0;
+    const NAN: Self = Self::NAN;
+    const EPSILON: Self = Self::EPSILON;
+
+    fn nearest(value: f64) -> Self {
+        value
+    }
+}
+
+impl Number for f32 {
+    const ZERO: Self = 0.0;
+    const NAN: Self = Self::NAN;
+    const EPSILON: Self = Self::EPSILON;
+
+    fn nearest(value: f64) -> Self {
+        cast::single(value)
+    }
+}
+
 /// Rows of a block: three blocks of 64 times 64 doubles are 96 KiB.
 const BLOCK: usize = 64;
 
 #[derive(Debug, Clone)]
-pub struct Matrix {
+pub struct Matrix<T = f64> {
     /// Rows and columns.
     pub n: usize,
     /// Entry (row, column) at `row + column * n`.
-    pub entries: Vec<f64>,
+    pub entries: Vec<T>,
 }
 
-impl Matrix {
+impl<T: Number> Matrix<T> {
     /// A matrix whose entries are all 0.
     ///
     /// Fails when there is no memory for `n` times `n` entries.
@@ -23,7 +54,7 @@ impl Matrix {
         let count = n.saturating_mul(n);
         let mut entries = Vec::new();
         entries.try_reserve_exact(count)?;
-        entries.resize(count, 0.0);
+        entries.resize(count, T::ZERO);
         Ok(Self { n, entries })
     }
 
@@ -32,7 +63,9 @@ impl Matrix {
     /// Fails when there is no memory for `n` times `n` entries.
     pub fn random(n: usize, random: &mut fastrand::Rng) -> Result<Self, TryReserveError> {
         let mut matrix = Self::zero(n)?;
-        matrix.entries.fill_with(|| random.f64() - 0.5);
+        matrix
+            .entries
+            .fill_with(|| T::nearest(random.f64() - 0.5));
         Ok(matrix)
     }
 
@@ -52,7 +85,7 @@ impl Matrix {
         let mut product = vec![0.0; self.n];
         for (column, factor) in self.entries.chunks_exact(self.n).zip(vector) {
             for (sum, entry) in product.iter_mut().zip(column) {
-                *sum += of(*entry) * factor;
+                *sum += of((*entry).into()) * factor;
             }
         }
         product
@@ -95,10 +128,10 @@ fn multiply_block(a: &Matrix, b: &Matrix, c: &mut Matrix, [row, inner, column]: 
 /// wrong entry of `c` shows. The bound is that of Higham, "Accuracy and Stability of Numerical
 /// Algorithms", section 3.5, for any order of summation, doubled because there are two sides: 2 (2
 /// n u) |a| |b| |x|.
-pub fn is_product(
-    a: &Matrix,
-    b: &Matrix,
-    c: &Matrix,
+pub fn is_product<T: Number>(
+    a: &Matrix<T>,
+    b: &Matrix<T>,
+    c: &Matrix<T>,
     columns: usize,
     random: &mut fastrand::Rng,
 ) -> bool {
@@ -107,7 +140,7 @@ pub fn is_product(
     let direct = c.times(&x);
     let expected = a.times(&b.times(&x));
     let magnitude = a.absolute_times(&b.absolute_times(&x));
-    let relative = 4.0 * cast::float(cast::count(c.n)) * f64::EPSILON;
+    let relative = 4.0 * cast::float(cast::count(c.n)) * T::EPSILON.into();
     // Written so that a NaN is not agreement.
     direct
         .iter()
@@ -144,6 +177,30 @@ mod tests {
     }
 
     #[test]
+    fn in_single_precision_the_bound_is_that_of_its_rounding() {
+        let mut random = fastrand::Rng::with_seed(2);
+        for n in [1, 7, 64, 130] {
+            let a = Matrix::<f32>::random(n, &mut random).unwrap();
+            let b = Matrix::<f32>::random(n, &mut random).unwrap();
+            let wide = |it: &Matrix<f32>| Matrix {
+                n,
+                entries: it.entries.iter().copied().map(f64::from).collect(),
+            };
+            let mut exact = Matrix::zero(n).unwrap();
+            multiply(&wide(&a), &wide(&b), &mut exact);
+            let mut c = Matrix::<f32> {
+                n,
+                entries: exact.entries.iter().copied().map(cast::single).collect(),
+            };
+            assert!(is_product(&a, &b, &c, n, &mut random), "{n}");
+            // Rounded to single precision it is no product of doubles.
+            assert!(n == 1 || !is_product(&wide(&a), &wide(&b), &wide(&c), n, &mut random));
+            c.entries[0] += 0.1;
+            assert!(!is_product(&a, &b, &c, n, &mut random), "{n}");
+        }
+    }
+
+    #[test]
     fn columns_lie_one_after_the_other() {
         let a = Matrix {
             n: 2,
@@ -157,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_matrix_that_cannot_be_is_an_error() {
-        assert!(Matrix::zero(usize::MAX).is_err());
-        assert!(Matrix::zero(1 << 31).is_err());
+        assert!(Matrix::<f64>::zero(usize::MAX).is_err());
+        assert!(Matrix::<f64>::zero(1 << 31).is_err());
     }
 }

@@ -56,8 +56,12 @@ fn rates_come_from_a_verified_product() {
     if identity().is_none() {
         return;
     }
-    for size in ["1", "100", "257"] {
-        let output = run(&["--size", size, "--times", "2"]);
+    let both = ["d", "s"];
+    for (size, precision) in ["1", "100", "257"]
+        .into_iter()
+        .flat_map(|size| both.map(|precision| (size, precision)))
+    {
+        let output = run(&["--size", size, "--times", "2", "--precision", precision]);
         assert!(
             output.status.success(),
             "{}",
@@ -65,6 +69,7 @@ fn rates_come_from_a_verified_product() {
         );
         let answer = json(&output);
         assert_eq!(answer["n"].to_string(), size);
+        assert_eq!(answer["routine"], format!("{precision}gemm"));
         assert_eq!(answer["verified"], true);
         let best = answer["best_gflops"].as_f64().unwrap();
         assert!(best > 0.0 && best >= answer["median_gflops"].as_f64().unwrap());

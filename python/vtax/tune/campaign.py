@@ -188,7 +188,8 @@ class TuneCampaign(StagedCampaign[TuneRequest, TuneRecord, _Task]):
         outcome, folder = this.finished[0].outcome, this.exchange
         own = _named(task)
         if own.kind == "peer" and seen.measured.peers[own.name].vectors is None:
-            seen.values = {"dgemm": tuner.library_gflops(outcome, folder)}
+            routine = f"{self.request.tuner.libraries_precision}gemm"
+            seen.values = {routine: tuner.library_gflops(outcome, folder)}
         else:
             found = tuner.tuned(outcome, folder)
             size = self._size(seen)

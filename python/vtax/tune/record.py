@@ -30,7 +30,8 @@ class TuneRoutine(TunePerformance):
 
 
 class TunePeer(TunePerformance):
-    """The DGEMM of a library, or of generated code with one instruction set, in one environment."""
+    """The matrix product of a library, or of generated code with one instruction set, in one
+    environment: in single precision when nothing else was tuned."""
 
     name: str
     library: str

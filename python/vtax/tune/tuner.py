@@ -64,8 +64,12 @@ class Tuner:
 
     def restricted(self, vectors: str) -> Tuner:
         """This tuner restricted to the product with one instruction set, in one precision."""
-        precision = self.precision if self.precision == "s" else "d"
-        return replace(self, vectors=vectors, precision=precision)
+        return replace(self, vectors=vectors, precision=self.libraries_precision)
+
+    @property
+    def libraries_precision(self) -> Literal["d", "s"]:
+        """The precision of libraries and of code with one instruction set: one of the two."""
+        return "s" if self.precision == "s" else "d"
 
     def key(self) -> str:
         """What a log depends on besides machine and processor."""
@@ -127,10 +131,13 @@ class Tuner:
         own = Dgemm(self.size, threads=self.threads)
         pinned = ("--one-cpu",) if self.threads == 1 else ()
         return Command(
-            (DGEMM_PROGRAM, "--library", library, "--size", str(self.size), *pinned),
+            (
+                DGEMM_PROGRAM, "--library", library, "--size", str(self.size),
+                "--precision", self.libraries_precision, *pinned,
+            ),
             own.environment(self.threads),
             timeout_s=GRACE_S + 14.0 * self.size**3 / 5e7,
-        )
+        )  # fmt: skip
 
     def _product(self) -> Sequence[str]:
         words: dict[str, str | int]

@@ -190,7 +190,7 @@ def _request(options: TuneOptions) -> TuneRequest:
         tuner=tuner,
         rounds=options.repetitions,
         margin_percent=margin_percent,
-        peers=_peers(options.peers, tuner.precision),
+        peers=_peers(options.peers),
         generated=generated,
         probe=options.probe,
         cache_edge=options.cache_edge,
@@ -233,15 +233,13 @@ def _budget(seconds: float) -> float:
     return seconds
 
 
-def _peers(given: list[str] | None, precision: str) -> dict[str, str]:
-    """Libraries by name; none in single precision, which vtax-dgemm does not time."""
+def _peers(given: list[str] | None) -> dict[str, str]:
+    """Libraries by name."""
     from vtax.core.errors import MisuseError
     from vtax.tune.tuner import PEERS
 
     if given is None:
-        return {} if precision == "s" else dict(PEERS)
-    if precision == "s" and given != ["none"]:
-        raise MisuseError("--peers are timed in double precision", "leave out --precision s")
+        return dict(PEERS)
     found: dict[str, str] = {}
     for text in given:
         name, equals, library = text.partition("=")

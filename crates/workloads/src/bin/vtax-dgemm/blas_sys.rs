@@ -7,23 +7,41 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use libloading::{Library, Symbol};
+use vtax_workloads::matrix::Number;
 
-/// `dgemm_` of the reference BLAS (netlib.org/blas, `dgemm.f`), with 32-bit integers.
+/// A precision whose product of matrices every BLAS has.
+pub trait Precision: Number {
+    const ONE: Self;
+    /// The routine's name in Fortran.
+    const ROUTINE: &CStr;
+}
+
+impl Precision for f64 {
+    const ONE: Self = 1.0;
+    const ROUTINE: &CStr = c"dgemm_";
+}
+
+impl Precision for f32 {
+    const ONE: Self = 1.0;
+    const ROUTINE: &CStr = c"sgemm_";
+}
+
+/// GEMM of the reference BLAS (netlib.org/blas, `dgemm.f`), with 32-bit integers.
 ///
 /// Fortran compilers pass the lengths of the two character arguments at the end.
-type Dgemm = unsafe extern "C" fn(
+type Gemm<T> = unsafe extern "C" fn(
     transpose_a: *const c_char,
     transpose_b: *const c_char,
     m: *const c_int,
     n: *const c_int,
     k: *const c_int,
-    alpha: *const f64,
-    a: *const f64,
+    alpha: *const T,
+    a: *const T,
     leading_a: *const c_int,
-    b: *const f64,
+    b: *const T,
     leading_b: *const c_int,
-    beta: *const f64,
-    c: *mut f64,
+    beta: *const T,
+    c: *mut T,
     leading_c: *const c_int,
     length_a: usize,
     length_b: usize,
@@ -32,32 +50,32 @@ type Dgemm = unsafe extern "C" fn(
 /// Longer than any version text.
 const TEXT_BYTES: usize = 512;
 
-/// A loaded BLAS that has `dgemm_`.
+/// A loaded BLAS that has GEMM in this precision.
 #[derive(Debug)]
-pub struct Blas {
+pub struct Blas<T> {
     library: Library,
-    dgemm: Dgemm,
+    gemm: Gemm<T>,
 }
 
-impl Blas {
+impl<T: Precision> Blas<T> {
     /// Load a library as the system's loader resolves `name`.
     ///
-    /// Fails when the loader cannot load the library, or when it has no `dgemm_`.
+    /// Fails when the loader cannot load the library, or when it has no such GEMM.
     pub fn load(name: &str) -> Result<Self, libloading::Error> {
         // SAFETY: loading runs the library's initialisers. The user names a BLAS, which is code
         // that is run on purpose.
         let library = unsafe { Library::new(name) }?;
-        // SAFETY: every BLAS has dgemm_ with this signature. One built for 64-bit integers reads
+        // SAFETY: every BLAS has GEMM with this signature. One built for 64-bit integers reads
         // 8 bytes where the arguments have 4 or more; see `multiply`, which passes 8.
-        let dgemm = *unsafe { library.get::<Dgemm>(b"dgemm_\0") }?;
-        Ok(Self { library, dgemm })
+        let gemm = *unsafe { library.get::<Gemm<T>>(T::ROUTINE) }?;
+        Ok(Self { library, gemm })
     }
 
     /// The first `columns` of c = a b, for square matrices of `n` rows stored by columns.
     ///
     /// Returns false, and does nothing, when a matrix does not have n² entries, or for more columns
     /// than there are.
-    pub fn multiply(&self, n: c_int, columns: c_int, a: &[f64], b: &[f64], c: &mut [f64]) -> bool {
+    pub fn multiply(&self, n: c_int, columns: c_int, a: &[T], b: &[T], c: &mut [T]) -> bool {
         let entries = usize::try_from(n).ok().and_then(|n| n.checked_mul(n));
         if n < 1
             || !(1..=n).contains(&columns)
@@ -72,11 +90,11 @@ impl Blas {
         let (n, columns) = (i64::from(n), i64::from(columns));
         let n: *const c_int = (&raw const n).cast();
         let columns: *const c_int = (&raw const columns).cast();
-        let (one, zero) = (1.0, 0.0);
+        let (one, zero) = (T::ONE, T::ZERO);
         // SAFETY: all pointers point to live values; the matrices have n times n entries and enough columns, which has
         // been checked, and `c` is borrowed mutably.
         unsafe {
-            (self.dgemm)(
+            (self.gemm)(
                 &raw const transpose,
                 &raw const transpose,
                 n,
@@ -97,7 +115,7 @@ impl Blas {
         true
     }
 
-    /// The file of the object that contains `dgemm_`, with links resolved.
+    /// The file of the object that contains GEMM, with links resolved.
     ///
     /// The file may be another than the loaded one: `libblas.so.3` may only refer to it.
     pub fn path(&self) -> Option<PathBuf> {
@@ -108,7 +126,7 @@ impl Blas {
             dli_saddr: std::ptr::null_mut(),
         };
         // SAFETY: dladdr only looks the address up and fills the structure.
-        let found = unsafe { libc::dladdr(self.dgemm as *const c_void, &raw mut info) };
+        let found = unsafe { libc::dladdr(self.gemm as *const c_void, &raw mut info) };
         if found == 0 || info.dli_fname.is_null() {
             return None;
         }

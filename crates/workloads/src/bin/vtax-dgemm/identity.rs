@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::blas_sys::Blas;
+use crate::blas_sys::{Blas, Precision};
 
 /// What is known about a loaded BLAS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Identity {
     pub requested: String,
-    /// The file of the object that has `dgemm_`.
+    /// The file of the object that has GEMM.
     pub path: Option<PathBuf>,
     /// The version text of the implementation; the reference BLAS has none.
     pub version: Option<String>,
@@ -22,7 +22,7 @@ pub struct Identity {
 
 impl Identity {
     /// Ask the library everything that any known implementation would answer.
-    pub fn of(blas: &Blas, requested: &str) -> Self {
+    pub fn of<T: Precision>(blas: &Blas<T>, requested: &str) -> Self {
         Self {
             requested: requested.to_owned(),
             path: blas.path(),
@@ -35,7 +35,7 @@ impl Identity {
     }
 }
 
-fn version(blas: &Blas) -> Option<String> {
+fn version<T: Precision>(blas: &Blas<T>) -> Option<String> {
     blas.text("openblas_get_config")
         .or_else(|| blas.written_text("MKL_Get_Version_String"))
         .or_else(|| {
@@ -44,7 +44,7 @@ fn version(blas: &Blas) -> Option<String> {
         })
 }
 
-fn threads(blas: &Blas) -> Option<i64> {
+fn threads<T: Precision>(blas: &Blas<T>) -> Option<i64> {
     [
         "openblas_get_num_threads",
         "MKL_Get_Max_Threads",

@@ -10,17 +10,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use serde_json::json;
 use vtax_sys::pinning::stay_on_last;
 
-use crate::blas_sys::Blas;
+use crate::blas_sys::{Blas, Precision};
 use crate::identity::Identity;
 use crate::measure::Wanted;
 use crate::needed::Need;
 
-/// Time matrix multiplication (DGEMM) through the BLAS that the system resolves
+/// Time matrix multiplication (DGEMM or SGEMM) through the BLAS that the system resolves
 ///
 /// The result is JSON. 1 Gflop/s is 10^9 operations per second, 2 n^3 for one multiplication.
 #[derive(Debug, Parser)]
@@ -40,6 +40,9 @@ struct Arguments {
     /// Time the first multiplication too: there is no untimed one before it
     #[arg(long)]
     cold: bool,
+    /// Double or single precision
+    #[arg(long, value_name = "P", default_value = "d")]
+    precision: Letter,
     /// Stay on one CPU, the last that may be used, like vtax-agent tune with one thread
     #[arg(long)]
     one_cpu: bool,
@@ -54,9 +57,17 @@ struct Arguments {
     identify_for: Option<PathBuf>,
 }
 
+/// The first letter of a routine's name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Letter {
+    D,
+    S,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   vtax-dgemm --size 2000 --times 10
+  vtax-dgemm --precision s --library libblis.so.4
   vtax-dgemm --identify
   vtax-dgemm --identify-for hpcc
   OPENBLAS_NUM_THREADS=1 vtax-dgemm --library libopenblas.so.0
@@ -68,7 +79,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return vtax_sys::terminal::explain("vtax-dgemm", &error),
     };
-    match carry_out(&arguments) {
+    let done = match arguments.precision {
+        Letter::D => carry_out::<f64>(&arguments),
+        Letter::S => carry_out::<f32>(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vtax-dgemm: {error:#}");
@@ -77,16 +92,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(arguments: &Arguments) -> Result<()> {
+fn carry_out<T: Precision>(arguments: &Arguments) -> Result<()> {
     if let Some(program) = &arguments.identify_for {
-        return print(&identify_for(program)?);
+        return print(&identify_for::<T>(program)?);
     }
     if arguments.one_cpu {
         // Done before the library has threads.
         let pinned = stay_on_last();
         pinned.map_err(|reason| anyhow::anyhow!("--one-cpu: {reason}; leave it out"))?;
     }
-    let blas = load(&arguments.library)?;
+    let blas = load::<T>(&arguments.library)?;
     let library = Identity::of(&blas, &arguments.library);
     if arguments.identify {
         return print(&json!({ "library": library }));
@@ -101,16 +116,16 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
     print(&result)
 }
 
-fn identify_for(program: &std::path::Path) -> Result<serde_json::Value> {
+fn identify_for<T: Precision>(program: &std::path::Path) -> Result<serde_json::Value> {
     Ok(match needed::blas_of(program)? {
         Need::Library { requested, load_as } => {
-            json!({ "library": Identity::of(&load(&load_as)?, &requested) })
+            json!({ "library": Identity::of(&load::<T>(&load_as)?, &requested) })
         }
         Need::None(reason) => json!({ "library": null, "reason": reason }),
     })
 }
 
-fn load(library: &str) -> Result<Blas> {
+fn load<T: Precision>(library: &str) -> Result<Blas<T>> {
     Blas::load(library)
         .with_context(|| library.to_owned())
         .map_err(|error| {

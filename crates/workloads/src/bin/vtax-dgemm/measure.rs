@@ -1,4 +1,4 @@
-//! Timing `dgemm_`.
+//! Timing GEMM.
 
 use std::ffi::c_int;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use serde::Serialize;
 use vtax_workloads::matrix::{Matrix, is_product};
 
-use crate::blas_sys::Blas;
+use crate::blas_sys::{Blas, Precision};
 use crate::identity::Identity;
 
 /// The same matrices each time, so that runs differ only in the machine.
@@ -22,6 +22,8 @@ pub struct Rates {
     pub columns: u32,
     /// Multiplications that were timed.
     pub times: u32,
+    /// The routine that was timed, such as `dgemm`.
+    pub routine: &'static str,
     /// Rate of the shortest time, 10^9 operations per second.
     pub best_gflops: f64,
     /// Rate of the median time.
@@ -49,7 +51,11 @@ pub struct Wanted {
 ///
 /// Fails when there is no memory for the matrices, when `n` is too large for the library's
 /// integers, or when the product is wrong.
-pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates> {
+pub fn measure<T: Precision>(
+    blas: &Blas<T>,
+    wanted: &Wanted,
+    library: Identity,
+) -> Result<Rates> {
     let Wanted {
         n,
         columns,
@@ -61,7 +67,7 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     let mut random = fastrand::Rng::with_seed(SEED);
     let rows = usize::try_from(n)?;
     let refused = |_| anyhow!("no memory for a matrix of {n} rows; use a smaller --size");
-    let a = Matrix::random(rows, &mut random).map_err(refused)?;
+    let a = Matrix::<T>::random(rows, &mut random).map_err(refused)?;
     let b = Matrix::random(rows, &mut random).map_err(refused)?;
     let mut c = Matrix::zero(rows).map_err(refused)?;
     if !cold {
@@ -70,7 +76,7 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     let mut seconds = Vec::new();
     for _ in 0..times {
         // A call that does nothing must not pass the check with the product of an earlier call.
-        c.entries.fill(f64::NAN);
+        c.entries.fill(T::NAN);
         seconds.push(time(blas, &a, &b, only, &mut c)?);
     }
     if !is_product(&a, &b, &c, usize::try_from(columns)?, &mut random) {
@@ -86,6 +92,7 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
         n,
         columns,
         times,
+        routine: T::ROUTINE.to_str().unwrap_or_default().trim_end_matches('_'),
         best_gflops: operations / seconds[0] / 1e9,
         median_gflops: operations / median(&seconds) / 1e9,
         best_s: seconds[0],
@@ -94,7 +101,13 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     })
 }
 
-fn time(blas: &Blas, a: &Matrix, b: &Matrix, columns: c_int, c: &mut Matrix) -> Result<f64> {
+fn time<T: Precision>(
+    blas: &Blas<T>,
+    a: &Matrix<T>,
+    b: &Matrix<T>,
+    columns: c_int,
+    c: &mut Matrix<T>,
+) -> Result<f64> {
     let n = c_int::try_from(c.n)?;
     let begin = Instant::now();
     let done = blas.multiply(n, columns, &a.entries, &b.entries, &mut c.entries);
