@@ -78,6 +78,10 @@ def test_verdicts_follow_the_data(data: Data) -> None:
     ):  # fmt: skip
         assert found[name] is Verdict.HOLDS, name
     assert found["random-access-loss"] is Verdict.SUBSTITUTE
+    # Only the emulated guest exchanged messages.
+    for name in ("random-access-loss-messages", "latency-higher"):
+        assert found[name] is Verdict.SUBSTITUTE, name
+        assert verdicts(replace(data, messages=()))[name] is Verdict.UNKNOWN, name
     # Made so: 20 % and not 50; emulation at 1 % of native.
     for name in ("order-smallest", "hpl-little"):
         assert found[name] is Verdict.FAILS, name

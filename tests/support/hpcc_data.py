@@ -17,6 +17,7 @@ from vtax_studies.hpcc.setup import (
     CPU,
     HPL,
     HPL_TIME,
+    LATENCY,
     NATIVE,
     RANDOM_ACCESS,
     TABLE,
@@ -61,7 +62,25 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
         name: Place(f"the spec of {name}", f"a {name}", name != NATIVE, steps_s=2e-6)
         for name in SPEEDS
     }
-    return Data(places, observations, samples, left_out={"QEMU, KVM": NO_KVM})
+    return Data(
+        places, observations, samples, messages=messages(), left_out={"QEMU, KVM": NO_KVM}
+    )
+
+
+def messages() -> list[Sample]:
+    """Two processes: the guest's messages take ten times as long as native ones."""
+    drawn = random.Random(9)
+    return [
+        sample(
+            name, number, value * drawn.uniform(0.95, 1.05), metric=metric, better=better,
+            unit=unit, round=number // 3, boot=0, position=number,
+        )
+        for number in range(15)
+        for name, (latency, rate) in {NATIVE: (0.5, 0.02), TCG: (5.0, 0.002)}.items()
+        for metric, value, unit, better in (
+            (LATENCY, latency, "us", "lower"), (RANDOM_ACCESS, rate, "GUP/s", "higher"),
+        )
+    ]  # fmt: skip
 
 
 def _values(

@@ -18,6 +18,7 @@ from vtax_studies.hpcc.setup import (
     LARGE_APART,
     LARGE_TABLE,
     LARGEST_LOSS,
+    LATENCY,
     LITTLE,
     MANY_FOLD,
     NATIVE,
@@ -26,7 +27,7 @@ from vtax_studies.hpcc.setup import (
     SMALLEST_CHANGE,
 )
 from vtax_studies.model import Basis
-from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, all_hold
+from vtax_studies.rule import FACTOR, Judgement, Missing, Rule, all_hold, some
 
 
 def native_small(data: Data) -> Judgement:
@@ -271,6 +272,43 @@ def random_access_loss(data: Data) -> Judgement:
     return Judgement(f"kept at worst: {text}", holds, reason)
 
 
+def latency_higher(data: Data) -> Judgement:
+    """The latency of messages between two processes, in guests against natively."""
+    found = _exchanged(data, LATENCY)
+    verdicts = [_below_native(each) for each in found.values()]
+    shown = ", ".join(
+        f"{name} {significant(each.median, 3)} us ({ratio(each)} of native's speed)"
+        for name, each in found.items()
+    )
+    reason = "Each guest's interval has to be below native's speed."
+    return Judgement(shown, all_hold(verdicts), reason)
+
+
+def _below_native(found: Result) -> bool | None:
+    above = _above(found, 100.0)
+    return None if above is None else not above
+
+
+def messages_loss(data: Data) -> Judgement:
+    """The loss of MPIRandomAccess by messages between two processes."""
+    found = _exchanged(data, RANDOM_ACCESS)
+    above = [_above(each, 100.0 - LARGEST_LOSS) for each in found.values()]
+    holds = True if False in above else None if None in above else False
+    shown = ", ".join(f"{name} {ratio(each)}" for name, each in found.items())
+    reason = f"Holds where any guest keeps less than {100 - LARGEST_LOSS:g} %, by its interval."
+    return Judgement(f"kept: {shown}", holds, reason)
+
+
+def _exchanged(data: Data, metric: str) -> Mapping[str, Result]:
+    """A metric of the guests that exchange messages. Raises Missing without any."""
+    found = {
+        name: each
+        for (name, own), each in m.exchanged(data).items()
+        if own == metric and name != NATIVE and each.percent_of_baseline is not None
+    }
+    return some(found, f"no guest has {metric}")
+
+
 def random_access_dearer(data: Data) -> Judgement:
     """The loss of MPIRandomAccess against that of HPL, at the largest size of each guest."""
     verdicts, shown = [], []
@@ -405,6 +443,12 @@ RULES: tuple[Rule[Data], ...] = (
         "random-access-loss", "6, fig. 4", "MPIRandomAccess could lose this much in guests",
         "70 %", random_access_loss,
     ),
+    Rule(
+        "random-access-loss-messages", "6, fig. 4", "So it could by messages between processes",
+        "70 %", messages_loss,
+    ),
+    Rule("latency-higher", "1", "Messages have a higher latency in guests", "higher",
+         latency_higher),
     Rule(
         "random-access-dearer", "6", "It loses more than HPL", "drastically different",
         random_access_dearer,

@@ -40,6 +40,8 @@ class Data(StudyData):
     samples: Mapping[int, Sequence[Sample]]
     failures: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Runs without a result."""
+    messages: Sequence[Sample] = ()
+    """Runs of HPCC as two processes on two CPUs."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """A row for each run of HPCC."""
@@ -77,6 +79,7 @@ class Data(StudyData):
                 size: [each for each in own if each.environment != TCG]
                 for size, own in self.samples.items()
             },
+            messages=[each for each in self.messages if each.environment != TCG],
         )
 
     def sizes(self, name: str) -> list[int]:
@@ -120,15 +123,35 @@ def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
     """The results of `vtax compare` for a size's runs against native, by environment and metric."""
     names = [name for name in data.places if data.observations[name]]
     rounds = {each.round for own in data.observations.values() for each in own}
+    return _compared(
+        data, names, len(rounds) * len(Order), data.samples[size], f"hpcc N={size}"
+    )
+
+
+@cache
+def exchanged(data: Data) -> Mapping[tuple[str, str], Result]:
+    """The results of the runs that exchange messages, by environment and metric. Raises Missing
+    where none were made natively and in a guest."""
+    own = {each.environment for each in data.messages}
+    names = [name for name in data.places if name in own]
+    if NATIVE not in names or len(names) < 2:
+        raise Missing("HPCC did not run as two processes on two CPUs natively and in a guest")
+    runs = {each.position for each in data.messages if each.environment == NATIVE}
+    return _compared(data, names, len(runs), data.messages, "hpcc of two processes")
+
+
+def _compared(
+    data: Data, names: Sequence[str], repetitions: int, samples: Sequence[Sample], title: str
+) -> Mapping[tuple[str, str], Result]:
     record = ComparisonRecord(
         vtax_version=__version__,
         command_line=(),
-        name=f"hpcc N={size}",
+        name=title,
         started_utc="",
         state="complete",
         workload="hpcc",
-        workload_parameters={"sizes": [size]},
-        repetitions=len(rounds) * len(Order),
+        workload_parameters={},
+        repetitions=repetitions,
         reboot="never",
         budget_s=None,
         margin_percent=2.0,
@@ -146,7 +169,7 @@ def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
             for name in names
         ),
     )
-    found = compare(record, data.samples[size], "")
+    found = compare(record, samples, "")
     return {(each.environment, each.metric): each for each in found.results}
 
 

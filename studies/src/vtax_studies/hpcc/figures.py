@@ -8,7 +8,7 @@ from vtax.core.page.plotting import Figure, Plot
 from vtax_studies.hpcc import data as m
 from vtax_studies.hpcc.claims import apart, change, ratio, share, words
 from vtax_studies.hpcc.data import Data
-from vtax_studies.hpcc.setup import HPL, KVM, NATIVE, RANDOM_ACCESS, STATED, TCG, UML
+from vtax_studies.hpcc.setup import HPL, KVM, LATENCY, NATIVE, RANDOM_ACCESS, STATED, TCG, UML
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.plots import Look, Series, bars, curve, lines
 from vtax_studies.rule import some
@@ -20,6 +20,9 @@ LOOKS = {
     KVM: Look(KVM, "var(--env-3)", ".", "dot"),
 }
 HEIGHT = 260.0
+MESSAGES = (
+    LATENCY, "RandomlyOrderedRingLatency_usec", "AvgPingPongBandwidth_GBytes", RANDOM_ACCESS,
+)  # fmt: skip
 
 
 def figure_1(data: Data) -> StudyFigure:
@@ -141,6 +144,23 @@ def percent_table(data: Data) -> StudyTable:
     )
 
 
+def messages_table(data: Data) -> StudyTable:
+    """Messages of two processes."""
+    rows = [
+        (name, metric, significant(found.median, 3), found.unit, ratio(found))
+        for (name, metric), found in m.exchanged(data).items()
+        if metric in MESSAGES and found.median is not None
+    ]
+    return StudyTable(
+        "messages",
+        "Messages between two processes",
+        "HPCC as two processes on two CPUs of one machine: latency and bandwidth of messages of 8 "
+        "bytes and of 2 MB, and MPIRandomAccess, whose updates are messages.",
+        ("Environment", "Metric", "Median", "Unit", "% of native"),
+        rows,
+    )
+
+
 def _measured(data: Data) -> list[str]:
     return some([name for name in data.places if data.observations[name]])
 
@@ -178,4 +198,4 @@ def _percent_figure(data: Data, number: str, what: str, metric: str) -> StudyFig
     )
 
 
-TABLES = (clocks_table, drift_table, percent_table)
+TABLES = (clocks_table, drift_table, percent_table, messages_table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from vtax.audit import order_runs as order_drift
 from vtax.audit.order_runs import Subject
 from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
+from vtax.core.formats.model import Sample
 from vtax.core.formats.scratch import scratch
 from vtax.core.runner.repetition import Repetition
 from vtax.core.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
@@ -23,12 +25,25 @@ from vtax.workloads.hpcc import Hpcc
 from vtax.workloads.hpcc_output import random_access_times
 from vtax.workloads.variables import base_environment
 from vtax_studies.hpcc.data import Data, Place
-from vtax_studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, TABLE, WALL, HpccPlan, specs_on
+from vtax_studies.hpcc.setup import (
+    CPU,
+    FULL,
+    MESSAGE_SPECS,
+    NATIVE,
+    PROCESSES,
+    QUICK,
+    TABLE,
+    WALL,
+    HpccPlan,
+    specs_on,
+)
 from vtax_studies.measuring import Counting, ready
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.roles import here
 
 PROBE_TIMEOUT_S = 60.0
+WITHOUT_OTHERS = 3
+"""Passes of a round that has no other orders than the ascending one."""
 OUTPUT_BYTES = 1 << 20
 STEPPING = ("gettimeofday", "getrusage")
 """The clocks of `vtax-agent clocks` that HPCC reads: that of MPI_Wtime and that of its CPU
@@ -80,6 +95,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     found = order_drift.measure(
         subjects, variables, plan.rounds, options.seed, shown, budget_s=plan.budget_s
     )
+    messages, failures = _messages(places, plan, variables, options.seed, shown, left_out)
     return Data(
         places,
         {name: each.observations for name, each in found.items()},
@@ -87,9 +103,44 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             size: [row for each in found.values() for row in each.samples.get(size, ())]
             for size in plan.sizes
         },
-        {name: each.failures for name, each in found.items() if each.failures},
+        {name: each.failures for name, each in found.items() if each.failures} | failures,
+        messages,
         left_out=left_out,
     )
+
+
+def _messages(
+    places: Mapping[str, Place],
+    plan: HpccPlan,
+    variables: Mapping[str, str],
+    seed: int,
+    shown: Counting,
+    left_out: dict[str, str],
+) -> tuple[Sequence[Sample], Mapping[str, Sequence[str]]]:
+    """Runs as two processes, and failures, where there are two CPUs; `left_out` says where not."""
+    subjects, sizes = {}, (plan.message_size,)
+    for name, spec in MESSAGE_SPECS.items():
+        if name not in places:
+            continue
+        try:
+            subjects[name] = _subject(ready(spec), sizes, PROCESSES)
+        except VtaxError as error:
+            left_out[f"{name}, {PROCESSES} processes"] = str(error)
+    if not subjects:
+        return [], {}
+    shown.extended(plan.message_rounds * len(subjects) * WITHOUT_OTHERS)
+    try:
+        found = order_drift.measure(
+            subjects, variables, plan.message_rounds, seed, shown, between=()
+        )
+    except VtaxError as error:
+        left_out[f"{PROCESSES} processes"] = str(error)
+        return [], {}
+    return (
+        [row for each in found.values() for row in each.samples.get(plan.message_size, ())],
+        {f"{name}, {PROCESSES} processes": each.failures
+         for name, each in found.items() if each.failures},
+    )  # fmt: skip
 
 
 def _place(
@@ -123,14 +174,14 @@ def _steps_s(name: str, found: Mapping[str, Any] | None) -> float:
         raise VtaxError(f"{name}: the steps of its clocks are not known") from None
 
 
-def _subject(environment: Environment, sizes: Sequence[int]) -> Subject:
+def _subject(environment: Environment, sizes: Sequence[int], processes: int = 1) -> Subject:
     shape = environment.shape()
-    commands = {size: Hpcc((size,), processes=1).command(shape) for size in sizes}
-    return Subject(environment, sizes, commands.__getitem__, _read)
+    commands = {size: Hpcc((size,), processes=processes).command(shape) for size in sizes}
+    return Subject(environment, sizes, commands.__getitem__, partial(_read, processes))
 
 
-def _read(this: Repetition, size: int) -> Sequence[Metric]:
-    found = Hpcc((size,), processes=1).metrics(this.finished[0].outcome, this.exchange)
+def _read(processes: int, this: Repetition, size: int) -> Sequence[Metric]:
+    found = Hpcc((size,), processes=processes).metrics(this.finished[0].outcome, this.exchange)
     times = random_access_times(this.exchange.read_text("hpccoutf.txt"))
     return (
         *found,

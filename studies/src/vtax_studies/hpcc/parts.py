@@ -8,7 +8,7 @@ from vtax_studies.hpcc.claims import RULES
 from vtax_studies.hpcc.data import Data
 from vtax_studies.hpcc.figures import FIGURES, TABLES
 from vtax_studies.hpcc.measure import measure
-from vtax_studies.hpcc.setup import FULL, NATIVE, QUICK, ROLES
+from vtax_studies.hpcc.setup import FULL, NATIVE, PROCESSES, QUICK, ROLES
 from vtax_studies.model import Parts, StudyOptions
 
 
@@ -19,7 +19,7 @@ def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
         *((name, f"{each.spec}: {each.description}") for name, each in data.places.items()),
         ("Sizes", ", ".join(f"N = {size}" for size in plan.sizes)),
         ("Sizes where emulated", ", ".join(f"N = {size}" for size in plan.emulated_sizes)),
-        ("Processes", "1 (the paper: on 8 CPUs)"),
+        ("Processes", f"1; for messages {PROCESSES}, N = {plan.message_size} (the paper: 8)"),
         ("Rounds", f"{rounds} begun of {plan.rounds} within {plan.budget_s:g} s, of 5 passes each"),
     ]
 
@@ -29,7 +29,8 @@ def _cautions(data: Data) -> Iterator[str]:
         yield f"{name}: {len(messages)} runs gave nothing, the first: {messages[0]}"
     yield (
         "The paper's virtual machines are VMware Player, VirtualBox and KVM of 2011, with HPL from "
-        "N = 1000 on; these are other ones, with smaller problems and one process. What holds or "
+        "N = 1000 on; these are other ones, with smaller problems and one process, two for messages. "
+        "What holds or "
         "does not here says nothing against the paper's own runs. Native may itself be virtual."
     )
 

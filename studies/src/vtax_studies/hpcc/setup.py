@@ -22,6 +22,12 @@ SPECS = {
     TCG: "qemu:accel=tcg,mem=512M",
 }
 """Environments as the command line names them. The paper has KVM, VMware Player and VirtualBox."""
+MESSAGE_SPECS = {
+    NATIVE: "native:cpus=2",
+    KVM: "qemu:accel=kvm,smp=2,mem=512M",
+    TCG: "qemu:accel=tcg,smp=2,mem=512M",
+}
+"""The same with a CPU for each of two processes; user-mode Linux has one."""
 GUEST = Role(
     "Guest of a hypervisor",
     (
@@ -40,6 +46,9 @@ def specs_on(machine: Machine) -> Mapping[str, str]:
     return {name: spec for name, spec in SPECS.items() if name != other}
 
 
+PROCESSES = 2
+"""Processes that exchange messages. The paper has eight, on as many CPUs."""
+LATENCY = "AvgPingPongLatency_usec"
 HPL, HPL_TIME = "HPL_Tflops", "HPL_time"
 RANDOM_ACCESS = "MPIRandomAccess_GUPs"
 TABLE, CPU, WALL = "table_words", "random_access_cpu_s", "random_access_wall_s"
@@ -48,23 +57,33 @@ TABLE, CPU, WALL = "table_words", "random_access_cpu_s", "random_access_wall_s"
 
 @dataclass(frozen=True, slots=True)
 class HpccPlan:
-    """How much to measure. HPCC runs as one process, so that one CPU is enough everywhere."""
+    """How much to measure. HPCC runs as one process, so that one CPU is enough everywhere; for
+    messages it runs once more as two."""
 
     sizes: Sequence[int]
     """HPL's N. The table of MPIRandomAccess has half as many bytes as the matrix or more: 2^15
-    words at N = 200, 2^16 at 300, 2^17 at 400, 2^18 at 600, 2^19 at 1000 and 2^22 at 2048."""
+    words at N = 200, 2^16 at 300, 2^17 at 400, 2^18 at 600, 2^19 at 1000, 2^22 at 2048 and 2^23 at
+    4000."""
     emulated_sizes: Sequence[int]
     """Sizes where the processor is emulated: N = 1000 takes it 10 s."""
     rounds: int
     budget_s: float
+    message_size: int
+    message_rounds: int
+    """Each round is three runs in each environment."""
     clocks_s: float = 0.2
 
     def sizes_in(self, name: str) -> Sequence[int]:
         return self.emulated_sizes if name == TCG else self.sizes
 
 
-FULL = HpccPlan((200, 400, 600, 1000, 2048), (200, 400, 600), rounds=5, budget_s=500.0)
-QUICK = HpccPlan((200, 300, 400), (200, 300), rounds=2, budget_s=50.0)
+FULL = HpccPlan(
+    (200, 400, 600, 1000, 2048, 4000), (200, 400, 600),
+    rounds=5, budget_s=1200.0, message_size=600, message_rounds=5,
+)  # fmt: skip
+QUICK = HpccPlan(
+    (200, 300, 400), (200, 300), rounds=2, budget_s=50.0, message_size=200, message_rounds=1
+)
 
 SMALL_APART, GUESTS_APART, LARGE_APART = 50.0, 5.0, 1.0
 """Figure 1, percent: natively for small sizes, in guests, and natively for large ones."""
