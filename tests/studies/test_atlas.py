@@ -29,6 +29,8 @@ from vtax_studies.atlas.setup import (
     FIGURES,
     NATIVE,
     QUICK,
+    SCALAR,
+    SSE2,
     STATED,
     UML,
     Place,
@@ -83,6 +85,47 @@ def test_verdicts_follow_the_data(data: Data) -> None:
     assert found["parameters-same"] is Verdict.FAILS and found["hand-written"] is Verdict.FAILS
     # User-mode Linux shows no image, and there is no other guest.
     assert found["kernel-code"] is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("sse2", "openblas", "verdict"),
+    [(40.0, 25.0, Verdict.HOLDS), (20.0, 50.0, Verdict.FAILS)],
+)
+def test_single_precision_is_judged_by_its_own_campaign(
+    data: Data, sse2: float, openblas: float, verdict: Verdict
+) -> None:
+    rates = {SCALAR: 10.0, SSE2: sse2}
+    place, double = next(iter(data.tuned.items()))
+    single = double.model_copy(
+        update={
+            "percent_of_openblas": openblas,
+            "peers": tuple(
+                each.model_copy(update={"gflops": rates.get(each.name, each.gflops)})
+                for each in double.peers
+            ),
+        }
+    )
+    known = verdicts(replace(data, single={place: single}))
+    assert known["sse2-single"] is known["hand-written-single"] is verdict
+    assert known["sse2"] is Verdict.HOLDS and known["hand-written"] is Verdict.FAILS
+    assert verdicts(data)["sse2-single"] is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("domu", "verdict"), [(1, Verdict.HOLDS), (2, Verdict.FAILS), (None, Verdict.UNKNOWN)]
+)
+def test_data_of_kernels_is_judged_against_the_native_kernels(
+    data: Data, domu: int | None, verdict: Verdict
+) -> None:
+    (native, *_) = data.found.values()
+    sizes = {BARE: 2, DOM0: 2, DOMU: domu}
+    found = {
+        Place(kernel, 256): native.model_copy(
+            update={"kernel_bytes": {"data": None if size is None else size << 20}}
+        )
+        for kernel, size in sizes.items()
+    }
+    assert verdicts(replace(data, found=found))["kernel-data"] is verdict
 
 
 @pytest.mark.parametrize(("modules", "verdict"), [(1, Verdict.HOLDS), (3, Verdict.FAILS)])

@@ -72,6 +72,6 @@ def data(edges: Mapping[str, int] = EDGES, runs: int = 5) -> Data:
             if each.spec == place.spec
         },
         tune.equivalence(own, moved, tune_data.MARGIN),
-        {size: TlbMisses(2.5 * size**2, 60 + size / 10) for size in (100, 200, 400, 800)},
+        modelled={size: TlbMisses(2.5 * size**2, 60 + size / 10) for size in (100, 200, 400, 800)},
         left_out={place.name: LEFT_OUT for place in PLACES if place.is_emulated},
     )

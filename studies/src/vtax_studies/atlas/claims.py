@@ -17,6 +17,7 @@ from vtax_studies.atlas.setup import (
     EDGE,
     FEW,
     GUEST_OF,
+    GUESTS_DATA,
     LARGE_MB,
     NEAR,
     OTHERS_MB,
@@ -127,6 +128,17 @@ def code(data: Data) -> Judgement:
 def _code(found: MemoryEnvironment) -> int | None:
     code, modules = (found.kernel_bytes.get(part) for part in ("code", MODULES))
     return None if code is None else code + (modules or 0)
+
+
+def kernel_data(data: Data) -> Judgement:
+    """The data of unprivileged guests' kernels against the native kernel's."""
+    sizes = {place.kernel: each.kernel_bytes.get("data") for place, each in data.found.items()}
+    known = {kernel: size for kernel, size in sizes.items() if size}
+    shares = [known[a] / known[b] for a, b in GUEST_OF.items() if a in known and b in known]
+    if not shares:
+        raise Missing("the kernels do not show their images (only root reads /proc/iomem)")
+    shown = ", ".join(f"{name} {format_bytes(size)}" for name, size in known.items())
+    return judged_size(max(shares), GUESTS_DATA, "of the native kernel's", shown)
 
 
 def others(data: Data) -> Judgement:
@@ -342,6 +354,10 @@ RULES: tuple[Rule[Data], ...] = (
     ),
     Rule("no-threshold", "5.1, fig. 8", f"With {LARGE_MB} MB it does not fall", "none", no_fall),
     Rule("kernel-code", "5.2, fig. 9", "A guest's kernel has the smallest code", "smallest", code),
+    Rule(
+        "kernel-data", "5.2, fig. 9", "A guest's kernel has half the native kernel's data",
+        "0.52 of 1.05 MB", kernel_data,
+    ),
     Rule("others", "5.2", "Resident sets of all other processes", "2.8 MB", others),
     Rule(
         "resident-stops", "5.2, fig. 10", f"With {SMALL_MB} MB the resident set grows no further",

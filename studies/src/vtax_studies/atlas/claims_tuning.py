@@ -14,6 +14,7 @@ from vtax_studies.atlas.data import Data
 from vtax_studies.atlas.setup import (
     DETECTED,
     HAND_WRITTEN,
+    HAND_WRITTEN_SINGLE,
     SAME_EDGE,
     SCALAR,
     SSE2,
@@ -104,22 +105,30 @@ def edge_flat(data: Data) -> Judgement:
     return Judgement(", ".join(shown), all_hold(verdicts), reason)
 
 
-def hand_written(data: Data) -> Judgement:
+def hand_written(data: Data, *, single: bool) -> Judgement:
     """OpenBLAS against the best generated code, natively."""
-    found = m.native(data)
+    found = m.native(data.single if single else data.tuned)
     percent = found.percent_of_openblas
     if percent is None:
         raise Missing("OpenBLAS was not measured natively")
-    return judged_size(100 / percent, HAND_WRITTEN, "times", "OpenBLAS by the generated winner")
+    return judged_size(
+        100 / percent, _times(single), "times", "OpenBLAS by the generated winner"
+    )
 
 
-def vectors(data: Data) -> Judgement:
+def vectors(data: Data, *, single: bool) -> Judgement:
     """What the paper's hand-written kernels have and its compiled kernels lack, natively."""
-    rates = {peer.name: peer.gflops for peer in m.native(data).peers}
+    found = m.native(data.single if single else data.tuned)
+    rates = {peer.name: peer.gflops for peer in found.peers}
     if SCALAR not in rates or SSE2 not in rates:
         raise Missing("generated code with SSE2 or without was not measured natively")
     shown = ", ".join(f"{name} {significant(rates[name])}" for name in (SCALAR, SSE2))
-    return judged_size(rates[SSE2] / rates[SCALAR], HAND_WRITTEN, "times", f"GFLOP/s: {shown}")
+    times = rates[SSE2] / rates[SCALAR]
+    return judged_size(times, _times(single), "times", f"GFLOP/s: {shown}")
+
+
+def _times(single: bool) -> float:
+    return HAND_WRITTEN_SINGLE if single else HAND_WRITTEN
 
 
 def chosen(sweep: CacheEdge) -> float | None:
@@ -178,12 +187,22 @@ RULES: tuple[Rule[Data], ...] = (
     Rule(
         "hand-written", "4.3, fig. 6",
         "Hand-written double precision kernels are this much faster than generated ones", "2 times",
-        hand_written,
+        partial(hand_written, single=False),
+    ),
+    Rule(
+        "hand-written-single", "4.3, fig. 6",
+        "Hand-written single precision kernels are this much faster than generated ones", "4 times",
+        partial(hand_written, single=True),
     ),
     Rule(
         "sse2", "4.3, fig. 6",
-        "SSE2 alone makes double precision kernels so much faster, both generated", "2 times",
-        vectors,
+        "SSE2 alone makes double precision kernels this much faster, both generated", "2 times",
+        partial(vectors, single=False),
+    ),
+    Rule(
+        "sse2-single", "4.3, fig. 6",
+        "SSE2 alone makes single precision kernels this much faster, both generated", "4 times",
+        partial(vectors, single=True),
     ),
     Rule(
         "parameters-same", "4.3, table 5", "The tuned parameters are the same in all kernels",

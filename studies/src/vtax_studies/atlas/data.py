@@ -36,6 +36,8 @@ class Data(StudyData):
     tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
     equivalence: Sequence[TuneEquivalence] = ()
     """Equivalence of the same places."""
+    single: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
+    """Tuning in single precision."""
     modelled: Mapping[int, TlbMisses] = field(default_factory=dict)
     """TLB misses of the driver on the paper's processor by size, by the model."""
 
@@ -83,10 +85,10 @@ def kernels_differ(pair: TuneEquivalence) -> bool:
     return a.megabytes == b.megabytes and a.kernel != b.kernel
 
 
-def native(data: Data) -> TuneEnvironment:
+def native(tunings: Mapping[Place, TuneEnvironment]) -> TuneEnvironment:
     """The native tuning, on the emulated machine when on no other. Raises Missing where nothing
     was tuned natively."""
-    tuned = [(place.kernel, each) for place, each in data.tuned.items()]
+    tuned = [(place.kernel, each) for place, each in tunings.items()]
     own = (each for wanted in (NATIVE, BARE) for kernel, each in tuned if kernel == wanted)
     found = next(own, None)
     if found is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
 from vtax.core.page.plotting import Figure
 from vtax.tune.record import TuneEnvironment
@@ -22,6 +23,7 @@ from vtax_studies.atlas.setup import (
     SMALL_MB,
     STATED,
     UML,
+    Place,
 )
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.plots import Look, Series, bars, curve, lines, value_text
@@ -114,7 +116,8 @@ def choices(data: Data) -> StudyFigure:
 
 def libraries(data: Data) -> StudyFigure:
     """Generated code by its instruction set, the winner, and the libraries."""
-    names = list(dict.fromkeys(p.name for each in data.tuned.values() for p in each.peers))
+    tunings = (*data.tuned.values(), *data.single.values())
+    names = list(dict.fromkeys(p.name for each in tunings for p in each.peers))
     restricted = [name for name in names if name in GENERATED]
     libraries = sorted(set(names) - set(restricted))
 
@@ -123,15 +126,16 @@ def libraries(data: Data) -> StudyFigure:
         peers = {peer.name: peer.gflops for peer in found.peers}
         return [
             *(peers.get(name) for name in restricted),
-            own.get("dgemm_nn"),
+            next((own[name] for name in ("dgemm_nn", "sgemm_nn") if name in own), None),
             *(peers.get(name) for name in libraries),
         ]
 
     return _bars(
         data, "6", "Generated and hand-written kernels",
-        "DGEMM in turns: generated code that is scalar, that has SSE2 only, and the winner; then "
-        "libraries with kernels by hand.",
+        "GEMM in turns: generated code that is scalar, that has SSE2 only, and the winner; then "
+        "libraries with kernels by hand. In double precision where the title says no other.",
         [*restricted, "generated", *libraries], rates,
+        tunings={"": data.tuned, ", single precision": data.single},
     )  # fmt: skip
 
 
@@ -162,11 +166,16 @@ def _bars(
     categories: Sequence[str],
     values: Callable[[TuneEnvironment], Sequence[float | None]],
     axis: str = "GFLOP/s",
+    tunings: Mapping[str, Mapping[Place, TuneEnvironment]] | None = None,
 ) -> StudyFigure:
-    """A figure with a panel for each size of memory and bars for its kernels."""
+    """A figure with a panel for each size of memory and bars for its kernels.
+
+    `tunings` are those to show by what their panels' titles add; None: those in double precision.
+    """
     panels = []
-    for megabytes in (SMALL_MB, LARGE_MB):
-        own = {place: values(found) for place, found in data.tuned.items()
+    tunings = {"": data.tuned} if tunings is None else tunings
+    for (added, tuned), megabytes in product(tunings.items(), (SMALL_MB, LARGE_MB)):
+        own = {place: values(found) for place, found in tuned.items()
                if place.megabytes == megabytes}  # fmt: skip
         own = {place: found for place, found in own.items() if any(found)}
         if own:
@@ -174,9 +183,10 @@ def _bars(
                 Series(LOOKS[place.kernel], found, [value_text(each) for each in found])
                 for place, found in own.items()
             ]
-            text = f"{title} with {megabytes} MB: {', '.join(place.name for place in own)}."
+            memory = f"{megabytes} MB{added}"
+            text = f"{title} with {memory}: {', '.join(place.name for place in own)}."
             plot = bars(categories, series, axis)
-            panels.append(Figure(f"{megabytes} MB", caption, text, plot))
+            panels.append(Figure(memory, caption, text, plot))
     return _figure(number, title, caption, panels, columns=2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import Environment
@@ -17,7 +18,17 @@ from vtax.tune.tuner import GENERATED, PEERS, Tuner
 from vtax_studies import roles
 from vtax_studies.atlas.data import Data, TlbMisses, place
 from vtax_studies.atlas.figures_tuning import FIGURES as TUNING
-from vtax_studies.atlas.setup import ENVIRONMENTS, FULL, KVM, PLACES, QUICK, AtlasPlan, Place
+from vtax_studies.atlas.setup import (
+    ENVIRONMENTS,
+    FULL,
+    KVM,
+    NATIVE,
+    PLACES,
+    QUICK,
+    AtlasPlan,
+    Place,
+    Tuning,
+)
 from vtax_studies.atlas.traced import tlb_misses
 from vtax_studies.measuring import (
     Counting,
@@ -49,7 +60,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     plan = QUICK if options.quick else FULL
     left_out: dict[Place, str] = {}
     found = usable({each: each.spec for each in _places(plan, options.only)}, left_out)
-    memory, tuned = [], []
+    memory, tuned, single = [], [], []
     with run_folders(options.folder) as folder:
         campaigns = _Campaigns(plan, options.seed, folder, Counting(0, progress))
         for emulated in (False, True):
@@ -59,6 +70,9 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
                     memory.append(campaigns.memory(own, emulated=emulated))
                 if own and (options.figure is None or options.figure in TUNING):
                     tuned.append(campaigns.tuning(own, emulated=emulated))
+                alone = {each: made for each, made in own.items() if each.kernel == NATIVE}
+                if alone and options.figure in (None, "6"):
+                    single.append(campaigns.single(alone))
             except VtaxError as error:
                 left_out |= dict.fromkeys(own, str(error))
     modelled: Mapping[int, TlbMisses] = {}
@@ -71,6 +85,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
         [each for record in memory for each in record.differences],
         {place(each.spec): each for record in tuned for each in record.environments},
         [each for record in tuned for each in record.equivalence],
+        {place(each.spec): each for record in single for each in record.environments},
         modelled,
         left_out={each.name: reason for each, reason in left_out.items()},
     )
@@ -110,6 +125,21 @@ class _Campaigns:
 
     def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
         by = self.plan.emulated_tuning if emulated else self.plan.tuning
+        return self._tuned(own, by, "d", "tune", cache_edge=True)
+
+    def single(self, own: Mapping[Place, Environment]) -> TuneRecord:
+        """The product in single precision, beside libraries."""
+        return self._tuned(own, self.plan.tuning, "s", "tune-single", cache_edge=False)
+
+    def _tuned(
+        self,
+        own: Mapping[Place, Environment],
+        by: Tuning,
+        precision: Literal["d", "s"],
+        name: str,
+        *,
+        cache_edge: bool,
+    ) -> TuneRecord:
         environments = {
             each.spec: environment
             for each, environment in own.items()
@@ -117,7 +147,7 @@ class _Campaigns:
         }
         request = TuneRequest(
             environments=environments,
-            tuner=Tuner(by.budget_s, "lines", "d", 1, by.size, by.edge_size, by.edge_runs),
+            tuner=Tuner(by.budget_s, "lines", precision, 1, by.size, by.edge_size, by.edge_runs),
             rounds=by.rounds,
             margin_percent=MARGIN_PERCENT,
             seed=self.seed,
@@ -125,7 +155,7 @@ class _Campaigns:
             command_line=(),
             peers=PEERS,
             generated=GENERATED,
-            cache_edge=True,
+            cache_edge=cache_edge,
             fresh=True,
         )
-        return carried_out(TuneCampaign, request, self.folder, "tune", self.shown)
+        return carried_out(TuneCampaign, request, self.folder, name, self.shown)
