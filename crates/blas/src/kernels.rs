@@ -11,8 +11,8 @@ use vtax_tuner::{
 };
 
 use crate::plain;
-use crate::unsafe_small;
 use crate::settings::{Settings, once, say};
+use crate::unsafe_small;
 
 /// Up to this many multiplications, a product is computed without a kernel: packing would take
 /// longer.

@@ -63,9 +63,7 @@ impl<T: Number> Matrix<T> {
     /// Fails when there is no memory for `n` times `n` entries.
     pub fn random(n: usize, random: &mut fastrand::Rng) -> Result<Self, TryReserveError> {
         let mut matrix = Self::zero(n)?;
-        matrix
-            .entries
-            .fill_with(|| T::nearest(random.f64() - 0.5));
+        matrix.entries.fill_with(|| T::nearest(random.f64() - 0.5));
         Ok(matrix)
     }
 

@@ -51,11 +51,7 @@ pub struct Wanted {
 ///
 /// Fails when there is no memory for the matrices, when `n` is too large for the library's
 /// integers, or when the product is wrong.
-pub fn measure<T: Precision>(
-    blas: &Blas<T>,
-    wanted: &Wanted,
-    library: Identity,
-) -> Result<Rates> {
+pub fn measure<T: Precision>(blas: &Blas<T>, wanted: &Wanted, library: Identity) -> Result<Rates> {
     let Wanted {
         n,
         columns,
@@ -92,7 +88,10 @@ pub fn measure<T: Precision>(
         n,
         columns,
         times,
-        routine: T::ROUTINE.to_str().unwrap_or_default().trim_end_matches('_'),
+        routine: T::ROUTINE
+            .to_str()
+            .unwrap_or_default()
+            .trim_end_matches('_'),
         best_gflops: operations / seconds[0] / 1e9,
         median_gflops: operations / median(&seconds) / 1e9,
         best_s: seconds[0],
