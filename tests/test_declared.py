@@ -162,7 +162,15 @@ def test_examples_and_offers_are_specs(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "spec", ["native", "uml:mem=256M", "qemu:accel=tcg,mem=512M", "lab", "lab:guest=builtin", "xen"]
+    "spec",
+    [
+        "native",
+        "uml:mem=256M",
+        "qemu:accel=tcg,mem=512M",
+        "lab",
+        "xen",
+        pytest.param("lab:guest=builtin", marks=pytest.mark.long),
+    ],
 )
 def test_a_machine_offers_what_its_environment_declares(spec: str, tmp_path: Path) -> None:
     environment = checked(spec)

@@ -216,7 +216,9 @@ def test_page_faults_are_counted_exactly_by_their_kind(kind: str, tmp_path: Path
         for pages in (PAGES, 2 * PAGES):
             run = tmp_path / str(pages)
             options = RecordOptions.of(events="faults", every="10ms").arguments()
-            with Recorder([*options, *Target(processes=[program.pid]).arguments()], run) as recorder:
+            with Recorder(
+                [*options, *Target(processes=[program.pid]).arguments()], run
+            ) as recorder:
                 recorder.ready()
                 touch(pages)
                 recorder.finish()

@@ -185,6 +185,7 @@ def test_a_pvh_guest_is_counted_as_xenalyze_does(tmp_path: Path) -> None:
     agree(recorded)
 
 
+@pytest.mark.long
 def test_an_overrun_is_told(tmp_path: Path) -> None:
     kernel = tiny("pv", COUNT, tmp_path)
     with started("xen", tmp_path) as machine:

@@ -58,6 +58,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     assert (run / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_dom0_is_measured_quickly(tmp_path: Path) -> None:
     checked(SPECS[XEN])
     out = tmp_path / "out"

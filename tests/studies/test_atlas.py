@@ -261,6 +261,7 @@ def test_misses_are_modelled_from_traces() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_the_kernels_of_one_emulated_machine_occupy(tmp_path: Path) -> None:
     for kernel in ("native", "dom0", "domu"):
         checked(f"xen:domain={kernel},swap=1M")

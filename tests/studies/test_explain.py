@@ -347,6 +347,7 @@ def test_an_unknown_loop_fails(files: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_study_quickly_and_again(tmp_path: Path) -> None:
     options = StudyOptions(quick=True, folder=tmp_path)
     outcome = measured(STUDY, options, lambda *_: None)

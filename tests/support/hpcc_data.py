@@ -62,9 +62,7 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
         name: Place(f"the spec of {name}", f"a {name}", name != NATIVE, steps_s=2e-6)
         for name in SPEEDS
     }
-    return Data(
-        places, observations, samples, messages=messages(), left_out={"QEMU, KVM": NO_KVM}
-    )
+    return Data(places, observations, samples, messages=messages(), left_out={"QEMU, KVM": NO_KVM})
 
 
 def messages() -> list[Sample]:

@@ -67,7 +67,8 @@ class MemoryEnvironment(Strict):
     kernel_bytes: dict[str, int | None]
     """The kernel's memory while programs ran, by part."""
     others_bytes: Count | None = None
-    """The resident sets of all other processes of a guest, the measuring agents."""
+    """The resident sets of all other processes of a guest, the measuring agents; shared pages
+    once."""
     absent: dict[str, str] = Field(default_factory=dict)
     """What could not be measured, and why."""
     points: tuple[MemoryPoint, ...]

@@ -111,9 +111,7 @@ def hand_written(data: Data, *, single: bool) -> Judgement:
     percent = found.percent_of_openblas
     if percent is None:
         raise Missing("OpenBLAS was not measured natively")
-    return judged_size(
-        100 / percent, _times(single), "times", "OpenBLAS by the generated winner"
-    )
+    return judged_size(100 / percent, _times(single), "times", "OpenBLAS by the generated winner")
 
 
 def vectors(data: Data, *, single: bool) -> Judgement:

@@ -123,9 +123,7 @@ def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
     """The results of `vtax compare` for a size's runs against native, by environment and metric."""
     names = [name for name in data.places if data.observations[name]]
     rounds = {each.round for own in data.observations.values() for each in own}
-    return _compared(
-        data, names, len(rounds) * len(Order), data.samples[size], f"hpcc N={size}"
-    )
+    return _compared(data, names, len(rounds) * len(Order), data.samples[size], f"hpcc N={size}")
 
 
 @cache

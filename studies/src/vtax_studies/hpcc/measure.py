@@ -95,7 +95,8 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     found = order_drift.measure(
         subjects, variables, plan.rounds, options.seed, shown, budget_s=plan.budget_s
     )
-    messages, failures = _messages(places, plan, variables, options.seed, shown, left_out)
+    failures = {name: each.failures for name, each in found.items() if each.failures}
+    messages, failed = _messages(places, plan, variables, options.seed, shown, left_out)
     return Data(
         places,
         {name: each.observations for name, each in found.items()},
@@ -103,7 +104,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
             size: [row for each in found.values() for row in each.samples.get(size, ())]
             for size in plan.sizes
         },
-        {name: each.failures for name, each in found.items() if each.failures} | failures,
+        {**failures, **failed},
         messages,
         left_out=left_out,
     )

@@ -29,9 +29,9 @@ def _cautions(data: Data) -> Iterator[str]:
         yield f"{name}: {len(messages)} runs gave nothing, the first: {messages[0]}"
     yield (
         "The paper's virtual machines are VMware Player, VirtualBox and KVM of 2011, with HPL from "
-        "N = 1000 on; these are other ones, with smaller problems and one process, two for messages. "
-        "What holds or "
-        "does not here says nothing against the paper's own runs. Native may itself be virtual."
+        "N = 1000 on; these are other ones, with smaller problems and one process, for messages "
+        "two. What holds or does not here says nothing against the paper's own runs. Native may "
+        "itself be virtual."
     )
 
 
