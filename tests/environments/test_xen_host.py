@@ -48,6 +48,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[XenHost]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_domu_of_a_host_is_what_was_asked_for(host: XenHost, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/given").write_text("given\n")

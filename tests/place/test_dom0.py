@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a link"),
 ]
 SPEC = "xen:net=tap,slow-cores=on"
+LONG = ("emulator", "hog")
 DATAGRAMS = "for i in $(seq 100); do echo x > /dev/udp/$1/9; sleep 0.01; done"
 
 
@@ -65,7 +66,7 @@ def test_packets_of_a_domu_are_work_of_dom0(domu: XenMachine) -> None:
 
 
 @pytest.mark.parametrize(
-    "backend", ["emulator", "xen-cap", pytest.param("hog", marks=pytest.mark.long)]
+    "backend", ["xen-cap", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)]
 )
 def test_dom0_is_slow_within_the_block_alone(domu: XenMachine, backend: str) -> None:
     link, host = around(domu)
