@@ -20,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 import hpcc_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
+from recording import obstacle
 from vtax.core.page.tables import plain
 from vtax_studies.driver import made
 from vtax_studies.files import write
@@ -164,7 +165,7 @@ def test_without_guests_nothing_is_said_of_them(data: Data) -> None:
     found = made(STUDY, replace(data, observations=alone), StudyOptions(), hpcc_data.MACHINE)
     unknown = {claim.name for claim in found.claims if claim.verdict is Verdict.UNKNOWN}
     assert unknown >= {"order-guests", "hpl-little", "random-access-loss", "inversion-likelier"}
-    assert [figure.number for figure in found.figures] == ["1", "2"]
+    assert [figure.number for figure in found.figures] == ["1", "2", "updates"]
 
 
 def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
@@ -193,7 +194,7 @@ def test_the_page(
 ) -> None:
     write_report(STUDY, outcome, tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", "light", width) as page:
-        assert page.locator(".study-figure").count() == 4
+        assert page.locator(".study-figure").count() == len(FIGURES)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if width > 1000:
             assert page.evaluate(OVERLAPS) == []
@@ -201,6 +202,21 @@ def test_the_page(
 
 
 needs_hpcc = pytest.mark.skipif(shutil.which("hpcc") is None, reason="hpcc is not installed")
+
+
+@pytest.mark.slow
+def test_updates_are_counted_alone(tmp_path: Path) -> None:
+    line = ("study", "hpcc", "--quick", "--figure", "updates", "--json", "--out", "out")
+    if reason := obstacle():
+        pytest.skip(reason)
+    done = vtax(*line, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    (table,) = (each for each in content["tables"] if each["name"] == "updates")
+    rows = {row[1]: float(row[2].replace("\N{MINUS SIGN}", "-")) for row in table["rows"]}
+    # The table is touched in both runs, so that its page faults cancel out.
+    assert abs(rows.get("faults.user", 0.0)) < 1e-3
+    assert rows["irq.timer"] >= 0
 
 
 @pytest.mark.slow

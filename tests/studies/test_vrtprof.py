@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from vtax.core import binaries
 from vtax.core.errors import VtaxError
 from vtax.core.page.tables import plain
 from vtax.core.recorder.intervals import Event, Recording
+from vtax.core.recorder.options import RecordOptions
 from vtax.core.recorder.recorder import PROGRAM
 from vtax.environments.qemu_arm64 import boot_files
 from vtax_studies.driver import made
 from vtax_studies.files import write
 from vtax_studies.html import write_report
+from vtax_studies.measuring import Counting
 from vtax_studies.model import Claim, Outcome, StudyOptions, Verdict
 from vtax_studies.rule import judge
 from vtax_studies.table import parts
@@ -36,8 +39,12 @@ from vtax_studies.vrtprof import STUDY, programs, raw
 from vtax_studies.vrtprof import data as m
 from vtax_studies.vrtprof.claims import RULES
 from vtax_studies.vrtprof.data import Data
+from vtax_studies.vrtprof.measure import _record_all, _Target
+from vtax_studies.vrtprof.runs import Found
 from vtax_studies.vrtprof.setup import (
     EMULATED,
+    EVENTS,
+    EVERY,
     FIGURES,
     GCC,
     HARDWARE,
@@ -47,9 +54,12 @@ from vtax_studies.vrtprof.setup import (
     NATIVE,
     PAIR_COLUMNS,
     PROGRAMS,
+    QUICK,
+    SPECS,
     STENCIL,
     TABLE_II,
     XEN_FIGURE,
+    Work,
 )
 
 
@@ -254,6 +264,29 @@ def test_timelines_of_domus_quickly(tmp_path: Path) -> None:
     assert [figure["number"] for figure in json.loads(done.stdout)["figures"]] == [XEN_FIGURE]
     counts = pl.read_parquet(tmp_path / "out/counts.parquet")
     assert counts.filter(event="xen.vmexit", environment="1 domU")["count"].min() > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bad", "label"), [(("bad",), f"{NATIVE}, 2 of 4 runs,"), (("bad", "worse"), NATIVE)]
+)
+def test_runs_that_fail_are_told_and_most_end_it(
+    bad: Sequence[str], label: str, tmp_path: Path
+) -> None:
+    if reason := obstacle():
+        pytest.skip(reason)
+    works = (
+        Work("good", 1, 1, "seq 1000000 | wc -l"),
+        *(Work(name, 1, 1, "exit 3") for name in bad),
+    )
+    plan = replace(QUICK, repetitions=2, workloads=works)
+    options = RecordOptions.of(every=EVERY, events=EVENTS)
+    target = _Target(NATIVE, SPECS[NATIVE], 1, options, works)
+    found = Found()
+    _record_all(target, plan, 1, tmp_path, found, Counting(0, lambda *_: None))
+    assert list(found.left_out) == [label] and "ended with code 3" in found.left_out[label]
+    if len(bad) == 1:
+        assert {name: len(own) for name, own in found.recordings[NATIVE].items()} == {"good": 2}
 
 
 def test_overheads_are_medians_of_neighbouring_pairs(data: Data) -> None:

@@ -19,12 +19,15 @@ from vtax_studies.hpcc.setup import (
     HPL_TIME,
     LATENCY,
     NATIVE,
+    NESTED,
     RANDOM_ACCESS,
+    SHADOW,
     TABLE,
     TCG,
     UML,
     WALL,
 )
+from vtax_studies.hpcc.updates import PerUpdate
 from vtax_studies.model import Outcome, StudyOptions
 
 MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
@@ -33,6 +36,11 @@ SPEEDS = {NATIVE: 1.0, UML: 0.97, TCG: 0.01}
 """Speed of HPL against native."""
 RANDOM_SPEEDS = {NATIVE: 1.0, UML: 0.5, TCG: 0.05}
 NO_KVM = "no /dev/kvm here"
+UPDATES = (
+    PerUpdate(NATIVE, "irq.timer", (1e-6, 2e-6, 1.5e-6)),
+    PerUpdate(NESTED, "kvm.exits", (0.002, 0.003, 0.002)),
+    PerUpdate(SHADOW, "kvm.exits", (0.9, 1.0, 1.1)),
+)
 
 
 def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) -> Data:
@@ -62,7 +70,10 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
         name: Place(f"the spec of {name}", f"a {name}", name != NATIVE, steps_s=2e-6)
         for name in SPEEDS
     }
-    return Data(places, observations, samples, messages=messages(), left_out={"QEMU, KVM": NO_KVM})
+    return Data(
+        places, observations, samples,
+        messages=messages(), updates=UPDATES, left_out={"QEMU, KVM": NO_KVM},
+    )  # fmt: skip
 
 
 def messages() -> list[Sample]:

@@ -15,6 +15,7 @@ from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, Sample
 from vtax.core.statistics.cpu_wall import CpuWall, Share, cpu_wall
 from vtax.core.statistics.results import Result
 from vtax_studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, TCG, WALL
+from vtax_studies.hpcc.updates import PerUpdate
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
 
@@ -42,6 +43,8 @@ class Data(StudyData):
     """Runs without a result."""
     messages: Sequence[Sample] = ()
     """Runs of HPCC as two processes on two CPUs."""
+    updates: Sequence[PerUpdate] = ()
+    """What an update of RandomAccess pays for."""
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
         """A row for each run of HPCC."""

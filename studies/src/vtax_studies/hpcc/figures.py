@@ -8,7 +8,20 @@ from vtax.core.page.plotting import Figure, Plot
 from vtax_studies.hpcc import data as m
 from vtax_studies.hpcc.claims import apart, change, ratio, share, words
 from vtax_studies.hpcc.data import Data
-from vtax_studies.hpcc.setup import HPL, KVM, LATENCY, NATIVE, RANDOM_ACCESS, STATED, TCG, UML
+from vtax_studies.hpcc.setup import (
+    HPL,
+    KVM,
+    LATENCY,
+    NATIVE,
+    NESTED,
+    RANDOM_ACCESS,
+    SHADOW,
+    STATED,
+    TCG,
+    UML,
+    UPDATE_PLACES,
+    UPDATES,
+)
 from vtax_studies.model import StudyFigure, StudyTable
 from vtax_studies.plots import Look, Series, bars, curve, lines
 from vtax_studies.rule import some
@@ -19,6 +32,14 @@ LOOKS = {
     TCG: Look(TCG, "var(--env-2)", "/", "dash"),
     KVM: Look(KVM, "var(--env-3)", ".", "dot"),
 }
+UPDATE_LOOKS = {
+    NATIVE: Look(NATIVE, "var(--env-baseline)"),
+    UML: Look(UML, "var(--env-1)"),
+    NESTED: Look(NESTED, "var(--env-2)", "/", "dash"),
+    SHADOW: Look(SHADOW, "var(--env-3)", ".", "dot"),
+}
+NO_UPDATES = "updates were not counted"
+LEAST = 1e-4
 HEIGHT = 260.0
 MESSAGES = (
     LATENCY, "RandomlyOrderedRingLatency_usec", "AvgPingPongBandwidth_GBytes", RANDOM_ACCESS,
@@ -73,7 +94,31 @@ def figure_4(data: Data) -> StudyFigure:
     return _percent_figure(data, "4", "MPIRandomAccess", RANDOM_ACCESS)
 
 
-FIGURES = {"1": figure_1, "2": figure_2, "3": figure_3, "4": figure_4}
+def figure_updates(data: Data) -> StudyFigure:
+    """Events of an update."""
+    own = {(each.place, each.event): each.middle for each in some(data.updates, NO_UPDATES)}
+    events = [
+        event
+        for event in dict.fromkeys(event for _, event in own)
+        if any(own.get((place, event), 0) >= LEAST for place in UPDATE_PLACES)
+    ]
+    series = []
+    for place in dict.fromkeys(place for place, _ in own):
+        values = [own.get((place, event)) for event in events]
+        texts = ["" if each is None else significant(each, 3) for each in values]
+        series.append(Series(UPDATE_LOOKS[place], values, texts))
+    plot = bars(some(events, NO_UPDATES), series, "For each update")
+    return StudyFigure(
+        UPDATES,
+        "What an update of RandomAccess pays for",
+        f"Events of more updates less those of fewer, the median of the pairs; events of which "
+        f"there are {LEAST:g} or more somewhere. A guest's are counted by its host.",
+        STATED[UPDATES],
+        [_panel("Events for each update", "Fewer: cheaper.", plot)],
+    )
+
+
+FIGURES = {"1": figure_1, "2": figure_2, "3": figure_3, "4": figure_4, UPDATES: figure_updates}
 
 
 def clocks_table(data: Data) -> StudyTable:
@@ -161,6 +206,30 @@ def messages_table(data: Data) -> StudyTable:
     )
 
 
+def updates_table(data: Data) -> StudyTable:
+    """Events of an update in numbers."""
+    rows = [
+        (
+            each.place,
+            each.event,
+            significant(each.middle, 3),
+            f"{significant(min(each.pairs), 3)} to {significant(max(each.pairs), 3)}",
+            str(len(each.pairs)),
+        )
+        for each in some(data.updates, NO_UPDATES)
+        if any(each.pairs)
+    ]
+    return StudyTable(
+        "updates",
+        "What an update of RandomAccess pays for",
+        "GUPS with a table of 64 MiB: events of more updates less those of fewer, for each update. "
+        "What happens by the clock (timer interrupts) grows with the time of an update, on an "
+        "emulated processor too.",
+        ("Place", "Event", "For each update", "Range", "Pairs"),
+        rows,
+    )
+
+
 def _measured(data: Data) -> list[str]:
     return some([name for name in data.places if data.observations[name]])
 
@@ -198,4 +267,4 @@ def _percent_figure(data: Data, number: str, what: str, metric: str) -> StudyFig
     )
 
 
-TABLES = (clocks_table, drift_table, percent_table, messages_table)
+TABLES = (clocks_table, drift_table, percent_table, messages_table, updates_table)

@@ -33,11 +33,14 @@ from vtax_studies.hpcc.setup import (
     PROCESSES,
     QUICK,
     TABLE,
+    UPDATES,
     WALL,
     HpccPlan,
     specs_on,
 )
-from vtax_studies.measuring import Counting, ready
+from vtax_studies.hpcc.updates import PerUpdate
+from vtax_studies.hpcc.updates import measure as per_update
+from vtax_studies.measuring import Counting, nothing_measured, ready, run_folders
 from vtax_studies.model import Progress, StudyOptions
 from vtax_studies.roles import here
 
@@ -70,18 +73,29 @@ class _Clocks(Keeper):
 
 
 def measure(options: StudyOptions, progress: Progress) -> Data:
-    """Measure everything: all figures come from the same runs, so `--figure` saves no time.
+    """Measure everything: figures 1 to 4 come from the same runs, so one takes as long as all.
 
     Raises VtaxError where HPCC is not installed. An environment that does not come up is left out,
     with the reason.
     """
     plan = QUICK if options.quick else FULL
+    updates: Sequence[PerUpdate] = ()
+    left_out: dict[str, str] = {}
+    if options.figure in (None, UPDATES):
+        # Twice in each pair: with few updates, and with many.
+        shown = Counting(2 * plan.update_pairs * len(plan.update_places), progress)
+        with run_folders(options.folder) as folder:
+            updates = per_update(plan.update_places, plan.update_pairs, folder, shown, left_out)
+    if options.figure == UPDATES:
+        if not updates:
+            raise nothing_measured(left_out)
+        return Data({}, {NATIVE: ()}, {}, updates=updates, left_out=left_out)
     variables = dict(base_environment(os.environ))
     for program in Hpcc((plan.sizes[0],), processes=1).needs():
         programs.require(
             program, variables["PATH"], Path(), "run 'vtax doctor' for what is missing"
         )
-    places, left_out, subjects = {}, {}, {}
+    places, subjects = {}, {}
     for name, spec in specs_on(here()).items():
         try:
             environment = ready(spec)
@@ -106,6 +120,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
         },
         {**failures, **failed},
         messages,
+        updates,
         left_out=left_out,
     )
 

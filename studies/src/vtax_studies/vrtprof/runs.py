@@ -44,6 +44,7 @@ class _Keeper(Keeper):
     """Hands finished steps on; every copy of a workload must succeed."""
 
     keep: Callable[[Done], None]
+    missed: Callable[[Step, VtaxError], None] | None
 
     def read(self, this: Repetition) -> None:
         codes = [each.outcome.exit_code for each in this.finished]
@@ -53,6 +54,11 @@ class _Keeper(Keeper):
     def done(self, done: Done) -> None:
         self.keep(done)
 
+    def failed(self, step: Step, error: VtaxError) -> None:
+        if self.missed is None:
+            raise error
+        self.missed(step, error)
+
 
 def run(
     variants: Sequence[Variant],
@@ -61,10 +67,12 @@ def run(
     shown: Counting,
     *,
     warm_up: bool = False,
+    missed: Callable[[Step, VtaxError], None] | None = None,
 ) -> None:
-    """Run the steps; `keep` gets each of them. Raises VtaxError when a step fails."""
+    """Run the steps; `keep` gets each of them, `missed` each that failed. Raises VtaxError when a
+    step fails and there is no `missed`, or it raises."""
     plan = Plan(variants, steps, base_environment(os.environ), warm_up=warm_up, everywhere=True)
-    Runner(plan, _Keeper(keep), shown).run()
+    Runner(plan, _Keeper(keep, missed), shown).run()
 
 
 def counted(count: int, share: float) -> tuple[str, str]:
