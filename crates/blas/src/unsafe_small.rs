@@ -10,8 +10,6 @@
     reason = "only inside the function with the instructions is code compiled for them"
 )]
 
-use std::array::from_fn;
-
 use vtax_tuner::{Element, MatrixMut, Problem};
 
 /// Rows, columns and steps of the largest product that is computed here.
@@ -112,13 +110,14 @@ fn block<T: Element, const R: usize, const C: usize, const TA: bool, const TB: b
     let steps = if alpha == T::ZERO { 0 } else { problem.k };
     let (a, b) = (&problem.a, &problem.b);
     let mut sums = [[T::ZERO; R]; C];
+    let left = Strip::<T, R>::new::<TA>(a.data, a.leading, row, steps);
+    let right = if TB {
+        Strip::<T, C>::new::<false>(b.data, b.leading, column, steps)
+    } else {
+        Strip::<T, C>::new::<true>(b.data, b.leading, column, steps)
+    };
     for step in 0..steps {
-        let left: [T; R] = numbers::<T, R, TA>(a.data, a.leading, row, step);
-        let right: [T; C] = if TB {
-            numbers::<T, C, false>(b.data, b.leading, column, step)
-        } else {
-            numbers::<T, C, true>(b.data, b.leading, column, step)
-        };
+        let (left, right) = (left.numbers(step), right.numbers(step));
         for (sums, right) in sums.iter_mut().zip(right) {
             for (sum, left) in sums.iter_mut().zip(left) {
                 *sum = left.fused(right, *sum);
@@ -135,20 +134,46 @@ fn block<T: Element, const R: usize, const C: usize, const TA: bool, const TB: b
     }
 }
 
-/// The numbers of one step, from `first` on: of a stored column, or across stored columns.
-#[inline(always)]
-fn numbers<T: Element, const N: usize, const ACROSS: bool>(
-    data: &[T],
-    leading: usize,
-    first: usize,
-    step: usize,
-) -> [T; N] {
-    if ACROSS {
-        return from_fn(|index| data[(first + index) * leading + step]);
+/// `N` rows of A or columns of B, of which each step takes one number each.
+enum Strip<'a, T, const N: usize> {
+    /// Those of one step lie side by side; the next step's this far away.
+    Along(&'a [T], usize),
+    /// Each lies in a stored column of its own.
+    Across([&'a [T]; N]),
+}
+
+impl<'a, T: Element, const N: usize> Strip<'a, T, N> {
+    #[inline(always)]
+    fn new<const ACROSS: bool>(data: &'a [T], leading: usize, first: usize, steps: usize) -> Self {
+        if steps == 0 {
+            return Self::Along(&[], 0);
+        }
+        if !ACROSS {
+            return Self::Along(&data[first..first + (steps - 1) * leading + N], leading);
+        }
+        let mut columns = [&data[..0]; N];
+        for (index, column) in columns.iter_mut().enumerate() {
+            let start = (first + index) * leading;
+            *column = &data[start..start + steps];
+        }
+        Self::Across(columns)
     }
-    let start = step * leading + first;
-    let column = &data[start..start + N];
-    from_fn(|index| column[index])
+
+    #[inline(always)]
+    fn numbers(&self, step: usize) -> [T; N] {
+        let mut found = [T::ZERO; N];
+        match self {
+            Self::Along(data, leading) => {
+                found.copy_from_slice(&data[step * leading..step * leading + N]);
+            }
+            Self::Across(columns) => {
+                for (number, column) in found.iter_mut().zip(columns) {
+                    *number = column[step];
+                }
+            }
+        }
+        found
+    }
 }
 
 #[cfg(test)]

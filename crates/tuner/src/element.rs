@@ -1,5 +1,10 @@
 //! Single and double precision.
 
+#![allow(
+    clippy::inline_always,
+    reason = "a fused operation is one instruction only inside a function that is compiled for it"
+)]
+
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
@@ -45,7 +50,7 @@ impl Element for f64 {
         value
     }
 
-    #[inline]
+    #[inline(always)]
     fn fused(self, factor: Self, term: Self) -> Self {
         self.mul_add(factor, term)
     }
@@ -65,7 +70,7 @@ impl Element for f32 {
         value as Self
     }
 
-    #[inline]
+    #[inline(always)]
     fn fused(self, factor: Self, term: Self) -> Self {
         self.mul_add(factor, term)
     }
