@@ -74,6 +74,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/paging_control.py
 	.venv/bin/python bench/paging_loop.py
 	.venv/bin/python bench/tune.py
+	.venv/bin/python bench/lapack.py
 	.venv/bin/python bench/xen.py
 
 docs: setup ## rewrite the tables in docs/ from the code

@@ -69,8 +69,8 @@ NESTED, SHADOW = "KVM in the lab, nested paging", "KVM in the lab, shadow paging
 UPDATE_PLACES: Mapping[str, Updated] = {
     NATIVE: Updated("native:cpus=1", 20_000_000),
     UML: Updated("uml:mem=512M", 20_000_000),
-    NESTED: Updated("lab:npt=1", 200_000),
-    SHADOW: Updated("lab:npt=0", 200_000),
+    NESTED: Updated("lab:npt=1", 1_000_000),
+    SHADOW: Updated("lab:npt=0", 1_000_000),
 }
 """User-mode Linux and KVM's guests are recorded from outside: by what their host does for them."""
 
