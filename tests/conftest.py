@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("long") and "VTAX_SOAK" not in os.environ:
-        pytest.skip("it takes minutes: make soak")
+        pytest.skip("it takes minutes, or a quiet machine: make soak")
 
 
 @pytest.fixture(autouse=True)
