@@ -42,6 +42,22 @@ for child in children:
     os.waitpid(child, 0)
 """
 """A process on each CPU of the command line, which makes two kinds of calls in turn."""
+INTERRUPTED = """
+import ctypes, os, sys, time
+os.sched_setaffinity(0, [int(sys.argv[1])])
+end = time.monotonic() + 2
+PR_SET_TIMERSLACK = 29
+for _ in range(3):
+    if not os.fork():
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+        while time.monotonic() < end:
+            time.sleep(2e-5)
+        os._exit(0)
+while time.monotonic() < end:
+    for _ in range(1000):
+        os.getppid()
+"""
+"""Calls on one CPU, which timers interrupt ten thousands of times a second."""
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +126,20 @@ def test_events_of_all_cpus_end_an_interval_together(tmp_path: Path) -> None:
     loops = rows.filter(pl.col("interval").is_between(10, whole.height - 10))
     apart = zip(loops["calls.null"], loops["calls.stat"], strict=True)
     assert max(abs(null - stat) for null, stat in apart) <= 1
+
+
+def test_an_interrupt_makes_no_second_row_of_an_interval(tmp_path: Path) -> None:
+    """Its program counts, too, and may come just where a row is due."""
+    run = tmp_path / "run"
+    options = RecordOptions.of(every="calls.null:2", events="sched,calls", ring="65536")
+    target = Target(command=(*PYTHON, INTERRUPTED, str(allowed_cpus()[0])))
+    words = [*options.arguments(), *target.arguments()]
+    subprocess.run(command(words, run), timeout=TIMEOUT_S, check=True)
+    sums_agree(run)
+    rows = pl.read_parquet(run / "intervals.parquet")
+    assert rows["sched.wakeups"].sum() > 1000
+    again = rows.filter(pl.col("interval").diff().over("cpu") <= 0)
+    assert again.height == 0, f"{again.height} of {rows.height} rows"
 
 
 def test_rows_that_are_lost_are_counted(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 @needs_hpcc
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "vtax.main", "study", "hpcc", "--quick", "--quiet"]
+    line += ["--figure", "1"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(line, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as running:
         deadline = time.monotonic() + 60

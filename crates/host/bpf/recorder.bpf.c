@@ -179,27 +179,35 @@ static __always_inline void publish_row(struct cpu_state *s)
 	__atomic_exchange_n(&s->head, s->head + 1, __ATOMIC_SEQ_CST);
 }
 
-static __noinline int make_row(struct cpu_state *s, __u64 number)
+static __always_inline void fill_interval_row(struct cpu_state *s)
 {
 	__u64 now = bpf_ktime_get_ns(), run = now;
-	__u32 making = s->making;
-	s->making = 1;
-	barrier();
 	if (filter)
 		run = s->run_ns + (s->since_ns ? now - s->since_ns : 0);
 	/* Where no target ran since the last row there is nothing to tell. */
-	if (!filter || run != s->row_ns) {
-		struct row *row = begin_row(s, now, run);
-		s->row_ns = run;
-		if (row) {
-			row->interval = s->number + 1;
-			/* No perf event is the reference. */
-			row->enabled_ns = row->running_ns = 0;
-			row->layer = layer_of(s, false);
-			publish_row(s);
-		}
+	if (filter && run == s->row_ns)
+		return;
+	struct row *row = begin_row(s, now, run);
+	s->row_ns = run;
+	if (!row)
+		return;
+	row->interval = s->number + 1;
+	/* No perf event is the reference. */
+	row->enabled_ns = row->running_ns = 0;
+	row->layer = layer_of(s, false);
+	publish_row(s);
+}
+
+static __noinline int make_row(struct cpu_state *s, __u64 number)
+{
+	__u32 making = s->making;
+	s->making = 1;
+	barrier();
+	/* An interrupt may have made this row after the caller saw that it was due. */
+	if (number > s->number) {
+		fill_interval_row(s);
+		s->number = number;
 	}
-	s->number = number;
 	barrier();
 	s->making = making;
 	return 0;
