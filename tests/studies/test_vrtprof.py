@@ -256,17 +256,6 @@ def test_what_xen_records_is_judged_by_its_own_columns(data: Data) -> None:
 
 
 @pytest.mark.slow
-def test_timelines_of_domus_quickly(tmp_path: Path) -> None:
-    checked("xen:mode=pvh")
-    options = ("--quick", "--figure", XEN_FIGURE, "--json", "--out", "out")
-    done = vtax("study", "vrtprof", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [figure["number"] for figure in json.loads(done.stdout)["figures"]] == [XEN_FIGURE]
-    counts = pl.read_parquet(tmp_path / "out/counts.parquet")
-    assert counts.filter(event="xen.vmexit", environment="1 domU")["count"].min() > 1000
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "label"), [(("bad",), f"{NATIVE}, 2 of 4 runs,"), (("bad", "worse"), NATIVE)]
 )
@@ -366,20 +355,39 @@ def test_the_page(
         page.screenshot(path=screenshots / f"vrtprof-{scheme}-{width}.png", full_page=True)
 
 
-@pytest.mark.slow
-def test_the_whole_study_quickly(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a quick study."""
     if reason := obstacle():
         pytest.skip(reason)
     reuse_packages()
-    done = vtax("study", "vrtprof", "--quick", "--json", "--out", str(tmp_path / "out"))
+    out = tmp_path_factory.mktemp("quick") / "out"
+    done = vtax("study", "vrtprof", "--quick", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    assert "Traceback" not in done.stderr
+    return out
+
+
+def content_of(out: Path) -> Any:
+    return json.loads((out / "study.json").read_text())
+
+
+@pytest.mark.slow
+def test_the_whole_study_quickly(quick: Path) -> None:
+    content = content_of(quick)
     assert {figure["number"] for figure in content["figures"]} >= {"2", "6"}
     names = {claim["name"]: claim for claim in content["claims"]}
     # It was measured; the machine's noise decides whether it can be judged.
     assert names["overhead-1ms"]["ours"].endswith(" %")
-    assert "Traceback" not in done.stderr
     the_emulated_machine(content)
+
+
+@pytest.mark.slow
+def test_timelines_of_domus_quickly(quick: Path) -> None:
+    checked("xen:mode=pvh")
+    assert XEN_FIGURE in {figure["number"] for figure in content_of(quick)["figures"]}
+    counts = pl.read_parquet(quick / "counts.parquet")
+    assert counts.filter(event="xen.vmexit", environment="1 domU")["count"].min() > 1000
 
 
 def the_emulated_machine(content: dict[str, Any]) -> None:

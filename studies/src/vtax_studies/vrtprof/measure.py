@@ -205,7 +205,7 @@ def _extent(work: Work, target: _Target, plan: VrtprofPlan) -> tuple[str, str]:
     """How much of a workload is recorded: a time, of a real program a fixed amount."""
     if not work.line:
         return "--seconds", str(plan.seconds)
-    return counted(work.emulated if target.spec == PROGRAMS_IN_KVM else work.count, 1)
+    return counted(work.emulated if target.spec == PROGRAMS_IN_KVM else work.count, plan.share)
 
 
 def _availability(raw_names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
