@@ -18,8 +18,11 @@ from vtax.core.errors import VtaxError
 SLACK_BYTES = 512 << 20
 """Memory for reports, beyond what the libraries take when they are loaded."""
 PROBE_S = 120.0
+PROBE_CPU_S = 10
+"""Loading takes about one. OpenBLAS asks for its buffers again and again where it gets none."""
 _PROBE = f"""
-import mmap
+import mmap, resource
+resource.setrlimit(resource.RLIMIT_CPU, ({PROBE_CPU_S}, {PROBE_CPU_S}))
 held = mmap.mmap(-1, {SLACK_BYTES})
 import numpy, polars, scipy.optimize, scipy.stats
 polars.DataFrame({{"n": [1.0]}}).lazy().select(polars.col("n").sum()).collect()
