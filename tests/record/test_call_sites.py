@@ -81,6 +81,7 @@ def stacks(run: Path, *argv: str | Path) -> Sequence[tuple[list[str], int]]:
         by_class[f"calls.{kind}"] += count
     columns = {each["name"]: each for each in described(run) if each["unit"] == "count"}
     counts = {name: each["sum"] + each["after_last_row"] for name, each in columns.items()}
+    assert by_class.total() == counts.pop("calls.all")
     assert by_class == {name: count for name, count in counts.items() if count}
     told = json.loads((run / "record.json").read_text())["call_sites"]
     assert (told["calls"], told["lost"]) == (by_class.total(), 0)

@@ -128,6 +128,23 @@ def test_events_of_all_cpus_end_an_interval_together(tmp_path: Path) -> None:
     assert max(abs(null - stat) for null, stat in apart) <= 1
 
 
+def test_a_call_of_any_class_may_end_an_interval(tmp_path: Path) -> None:
+    """A row has each call in the column of its class, too."""
+    run = tmp_path / "run"
+    rows = recorded(run, "calls.all:1000", allowed_cpus()[:1])
+    calls = total(run, "calls.all")
+    assert 2 * CALLS <= calls < 2 * CALLS + 4000
+    whole = by_interval(rows, "calls.all")
+    assert whole["interval"].to_list() == list(range(1, calls // 1000 + 1))
+    assert set(whole["calls.all"]) == {1000}
+    classes = [
+        name
+        for name in rows.columns
+        if name.startswith("calls.") and name != "calls.all" and not name.endswith("_bytes")
+    ]
+    assert (rows.select(classes).sum_horizontal() == rows["calls.all"]).all()
+
+
 def test_an_interrupt_makes_no_second_row_of_an_interval(tmp_path: Path) -> None:
     """Its program counts, too, and may come just where a row is due."""
     run = tmp_path / "run"

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::record::sources::calls::classes::{self, Rule};
-use crate::record::sources::calls::{self, BY_FLAGS, BY_NUMBER, BYTES, OTHER};
+use crate::record::sources::calls::{self, ALL, BY_FLAGS, BY_NUMBER, BYTES, OTHER};
 use crate::record::sources::{self, Event, Origin, Slot, Unit};
 
 const EXECS: Slot = Slot {
@@ -78,6 +78,7 @@ impl Counts {
         arguments: [u64; 6],
         word: impl Fn(u64) -> u64,
     ) {
+        self.add(ALL, 0, 1);
         let number = number.filter(|number| *number < classes::NUMBERS);
         let Some(number) = number else {
             return self.add(OTHER, 0, 1);
@@ -99,6 +100,7 @@ impl Counts {
     /// The command's program has just been started: what came before was not its own.
     pub fn begin(&mut self) {
         self.sums.fill(0);
+        self.add(ALL, 0, 1);
         self.add(BY_NUMBER, usize::try_from(libc::SYS_execve).unwrap_or(0), 1);
     }
 

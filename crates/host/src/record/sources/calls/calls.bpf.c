@@ -15,6 +15,7 @@ const volatile __u16 call_rules[CALLS] = {};
 /* The slot of the bytes that a call returns. */
 const volatile __u16 slots_call_bytes[CALLS] = {};
 const volatile __u16 slot_call_other = NO_SLOT;
+const volatile __u16 slot_call_all = NO_SLOT;
 
 /* Programs have no vDSO, so that their readings of clocks are calls. */
 const volatile bool without_vdso = false;
@@ -121,11 +122,13 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 	__u32 index = call_index(number);
 	barrier_var(index);
 	__u16 slot = slot_of_call(regs, index);
-	if (slot >= MAX_SLOTS)
-		return 0;
-	add_counted(s, slot, 1);
+	/* A row has a call either in both columns or in none. */
+	if (slot_call_all < MAX_SLOTS)
+		add_counted(s, slot_call_all, 1);
+	if (slot < MAX_SLOTS)
+		add_counted(s, slot, 1);
 	end_interval(s);
-	if (slot != slot_call_other)
+	if (slot >= MAX_SLOTS || slot != slot_call_other)
 		return 0;
 	__u64 *count = bpf_map_lookup_elem(&other_calls, &index);
 	if (count)

@@ -23,6 +23,8 @@ pub const BY_FLAGS: &str = "slots_call_flagged";
 pub const BYTES: &str = "slots_call_bytes";
 /// The slot of calls that the tables do not have.
 pub const OTHER: &str = "slot_call_other";
+/// The slot of all calls.
+pub const ALL: &str = "slot_call_all";
 
 /// The column of calls that no class has.
 pub const OTHER_EVENT: &str = "calls.other";
@@ -42,6 +44,17 @@ fn events() -> Vec<Event> {
         about.into(),
         &["sys_enter"],
         others,
+    ));
+    let all = Slot {
+        variable: ALL,
+        index: 0,
+    };
+    let about = "all system calls, of whichever class";
+    events.push(event(
+        "calls.all".into(),
+        about.into(),
+        &["sys_enter"],
+        vec![all],
     ));
     events.push(bytes("getdents", "getdents, getdents64", ENTRIES));
     events.push(bytes("read", "read, readv, pread*", READS));
@@ -144,7 +157,13 @@ mod tests {
         let events = events();
         let names: HashSet<&str> = events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names.len(), events.len());
-        let others = ["other", "getdents_bytes", "read_bytes", "write_bytes"];
+        let others = [
+            "other",
+            "all",
+            "getdents_bytes",
+            "read_bytes",
+            "write_bytes",
+        ];
         assert_eq!(events.len(), CLASSES.len() + others.len());
         for name in CLASSES.iter().map(|class| class.name).chain(others) {
             assert!(names.contains(format!("calls.{name}").as_str()));
