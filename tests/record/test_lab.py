@@ -143,6 +143,16 @@ def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: 
     assert set(record["vms"]) == {first, second}
 
 
+def test_a_recorder_that_does_not_begin_says_what_it_can(machine: LabMachine) -> None:
+    """Words of another program are said as such."""
+    asked = RecordOptions.of(every="1ms", events="nothing.like.it")
+    with pytest.raises(VtaxError, match=r"^(?!the recorder).*nothing\.like\.it"):
+        RemoteRecorder(machine.host, str(HOST_PROGRAM)).start(asked, Target(vm="all"))
+    said = r"^the recorder around the machine did not begin in time; its last words: .*cat: .*out"
+    with pytest.raises(VtaxError, match=said):
+        RemoteRecorder(machine.host, "/bin/cat").start(asked, Target(vm="all"))
+
+
 def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     """Both count the same window, at whose ends the guest stands still."""
     perf_kvm.program()

@@ -19,6 +19,8 @@ from vtax.core.recorder.intervals import RECORD, STREAM
 from vtax.workloads.base import tail
 
 PROGRAM = "vtax-host"
+OWN_WORDS = ("vtax: ", f"{PROGRAM} record: ")
+"""The beginnings of its messages."""
 READY_TIMEOUT_S = 60.0
 """Time to load the eBPF programs; about 0.3 s is usual."""
 FINISH_TIMEOUT_S = 120.0
@@ -97,8 +99,8 @@ class Recorder:
 def failure(code: int | None, said: str) -> VtaxError:
     """The error of a recorder that ended with this exit code and these words."""
     words = tail(said, 1) or f"the recorder ended with {code}"
-    for name in ("vtax", f"{PROGRAM} record"):
-        words = words.removeprefix(f"{name}: ")
+    for name in OWN_WORDS:
+        words = words.removeprefix(name)
     return (MisuseError if code == MISUSE else VtaxError)(words)
 
 

@@ -28,7 +28,7 @@ from vtax.core.recorder.intervals import (
     STREAM,
 )
 from vtax.core.recorder.options import RecordOptions, Target
-from vtax.core.recorder.recorder import Recorder, failure
+from vtax.core.recorder.recorder import OWN_WORDS, Recorder, failure
 from vtax.core.runner.repetition import Repetition
 from vtax.environments import guest_page
 from vtax.environments.agent import unless_lost
@@ -40,12 +40,13 @@ from vtax.environments.capabilities import (
     RecordOutside,
     Shell,
 )
-from vtax.workloads.base import Outcome
+from vtax.workloads.base import Outcome, tail
 
 FOLDERS_THERE = PurePosixPath("/run/vtax/recordings")
 READY_TENTHS = 600
 """Tenths of a second; an emulated CPU verifies the eBPF programs for about 5 s."""
-FINISH_TENTHS = 500
+FINISH_TENTHS = 1800
+"""With four domUs on a busy emulated CPU it took more than 50 s."""
 MAX_FILE_BYTES = 1 << 30
 FOLDER_INSIDE = "rows"
 """Folder of the rows of a recorder inside the machine, below the folder of the workload's
@@ -224,7 +225,11 @@ class RemoteRecorder:
         self._running.signal("KILL")
 
     def _failed(self, what: str) -> VtaxError:
-        said = self._running.errors()
+        said = tail(self._running.errors(), 1)
         with unless_lost():
             self.kill()
-        return failure(None, said or f"the recorder around the machine {what}")
+        if said.startswith(OWN_WORDS):
+            return failure(None, said)
+        # Another program's, such as what xentrace says of itself when it begins.
+        more = f"; its last words: {said}" if said else ""
+        return VtaxError(f"the recorder around the machine {what}{more}")
