@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -287,6 +290,33 @@ def test_several_domus_are_apart(tmp_path: Path) -> None:
         assert len(set(said)) == 2 and all(said)
         rows = [line.split() for line in toolstack(machine, "xl vcpu-list").splitlines()[1:]]
         assert {row[0]: row[3] for row in rows} == {"Domain-0": "0", "guest0": "1", "guest1": "1"}
+
+
+ROOTS = """
+for turn in 1 2 3 4 5; do
+    for copy in 1 2; do
+        seq 300000 | awk '{ sum += sqrt($1) } END { printf "%.15g\\n", sum }' &
+    done
+    wait
+done"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_registers_of_domus_are_apart(tmp_path: Path) -> None:
+    """Programs of two domUs take turns on one CPU, and each calculates with its own numbers."""
+    environment = checked("xen:mode=pvh,guests=2,mem=192M")
+    (tmp_path / "roots").mkdir()
+    with environment.start(tmp_path, allowed_cpus()[-environment.host_cpus() :]) as machine:  # type: ignore[attr-defined]
+        guests = machine.offer(Guests)
+        assert guests is not None
+        asked = MachineCommand(["sh", "-c", ROOTS], GUEST_ENVIRONMENT, "roots", 300)
+        assert [each.outcome.exit_code for each in guests.run(asked)] == [0, 0]
+    # Python's sum() is more exact than awk's.
+    once = reduce(operator.add, map(math.sqrt, range(1, 300_001)))
+    for number in range(2):
+        assert (tmp_path / f"roots-{number}/stdout").read_text() == f"{once:.15g}\n" * 10
+        assert (tmp_path / f"roots-{number}/stderr").read_text() == ""
 
 
 @pytest.mark.slow

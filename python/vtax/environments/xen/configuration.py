@@ -173,6 +173,9 @@ def _hypervisor(program: Path, memory_bytes: int, cpus: int) -> Emulator:
     size = f"{memory_bytes >> 20}M"
     line = [f"dom0_mem={size},max:{size}", f"dom0_max_vcpus={cpus}", "dom0_vcpus_pin"]
     line += ["sched=credit2", "console=com1", "com1=115200,8n1", "loglvl=warning", "noreboot=0"]
+    # By CR0.TS Xen would learn that a guest needs its registers, but XSAVE and XRSTOR of QEMU 7.2
+    # pass over it: a guest would save those of another as its own.
+    line += ["spec-ctrl=eager-fpu"]
     # Scrubbing writes all of the memory, which a saved machine would then keep.
     line += ["bootscrub=0"]
     inside = sandbox.WORK.parent / "hypervisor"

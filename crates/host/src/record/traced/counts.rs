@@ -178,7 +178,8 @@ mod tests {
         counts.entered(None, [0; 6], word);
         counts.entered(Some(classes::NUMBERS), [0; 6], word);
         assert_eq!(sum(&counts, "calls.other"), 2);
-        assert_eq!(counts.sums.iter().sum::<u64>(), 11);
+        assert_eq!(sum(&counts, "calls.all"), 11);
+        assert_eq!(counts.sums.iter().sum::<u64>(), 2 * 11);
     }
 
     fn sum(counts: &Counts, name: &str) -> u64 {
