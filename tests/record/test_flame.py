@@ -17,7 +17,17 @@ from command_line import vtax
 from vtax.core.recorder.intervals import STACKS
 from vtax.core.recorder.ways import Scale
 from vtax.record.export import flame
-from vtax.record.export.stacks import Frame, Pair, compared, folded, innermost, parse, scaled, tree
+from vtax.record.export.stacks import (
+    DEEPEST,
+    Frame,
+    Pair,
+    compared,
+    folded,
+    innermost,
+    parse,
+    scaled,
+    tree,
+)
 
 HOSTILE = '"><script>alert(1)</script>'
 frames = st.sampled_from(["a", "b`c", "[kernel]`d", "e+0x10"])
@@ -87,6 +97,14 @@ def test_folded_stacks_are_read_and_equal_ones_added_up() -> None:
     for wrong in ("", "m;p", "m;p x", "m;p 1.5"):
         with pytest.raises(ValueError, match="invalid literal"):
             parse([wrong])
+
+
+def test_a_stack_is_as_deep_as_a_page_can_show() -> None:
+    deepest = ";".join(map(str, range(DEEPEST)))
+    made = flame.graph([("x", parse([f"{deepest} 1"]))], Scale.SHARE)
+    assert [box.depth for box in made.boxes()] == list(range(DEEPEST + 1))
+    with pytest.raises(ValueError, match="more than 500 frames"):
+        parse([f"{deepest};more 1"])
 
 
 def test_the_same_work_is_compared_in_seconds() -> None:

@@ -15,6 +15,8 @@ from vtax.core.formats.files import read_bounded
 from vtax.core.recorder.intervals import MAX_SITES_BYTES, STACKS
 from vtax.core.recorder.ways import Scale
 
+DEEPEST = 500
+"""Frames of a stack; the recorder's are no deeper than a hundred."""
 Stack = tuple[str, ...]
 """The mode, the program, and the frames, the outermost first."""
 Weights = Mapping[Stack, float]
@@ -73,12 +75,14 @@ def load(run: Path) -> Weights:
 
 
 def parse(lines: Iterable[str]) -> Weights:
-    """Folded stacks ``outer;...;inner WEIGHT``; equal stacks are added up. A line of another form
-    raises ValueError."""
+    """Folded stacks ``outer;...;inner WEIGHT``; equal stacks are added up. A line of another form,
+    or with more than DEEPEST frames, raises ValueError."""
     found: dict[Stack, float] = {}
     for line in lines:
         text, _, weight = line.rpartition(" ")
-        stack = tuple(text.split(";"))
+        stack = tuple(text.split(";", DEEPEST))
+        if len(stack) > DEEPEST:
+            raise ValueError(f"a stack has more than {DEEPEST} frames")
         found[stack] = found.get(stack, 0.0) + int(weight)
     return found
 
