@@ -93,8 +93,7 @@ def test_beside_a_competitor_over_a_pause_and_in_several_orders(tmp_path: Path) 
     depth = Depth(noise_s=0.2, spins={0.1: 2}, beside_s=1.0, order_s=8.0)
     (card,) = audit({"uml": checked(UML)}, GUEST_ENVIRONMENT, depth, Listener(), tmp_path)
     taken = check(card, "noise-beside-guest").value
-    # A half where nothing else runs; beside N others the share falls from 1/(N + 1) to 1/(N + 2).
-    assert taken is not None and taken > 10
+    assert taken is not None and taken > 30
     unseen = check(card, "stolen-unseen")
     assert unseen.verdict is AuditVerdict.FAIL and unseen.metrics == ("cpu_s",)
     pause = check(card, "time-over-pause")

@@ -116,16 +116,16 @@ def test_events_take_turns_on_two_counters(arm64: Arm64) -> None:
 
 def test_a_program_takes_the_same_time_each_time(arm64: Arm64) -> None:
     times = []
+    # Interrupts of its devices come when this machine has time for them; long work outweighs them.
+    work = (*WORK[:-1], "800")
     # The first run may find less in the page cache; a campaign warms up too.
-    arm64.run(*WORK)
-    for _ in range(5):
-        arm64.run(*WORK)
+    arm64.run(*work)
+    for _ in range(3):
+        arm64.run(*work)
         times.append(arm64.outcome.wall_s)
-    times.sort()
-    # Its clock counts instructions. Timer interrupts during the program vary by one; those of its
-    # devices come when this machine has time for them, so not every run is alike.
-    assert times[2] < 1.001 * times[0], times
-    assert times[0] > 0.1
+    # Its clock counts instructions. Timer interrupts during the program vary by one.
+    assert max(times) < 1.001 * min(times), times
+    assert min(times) > 0.1
 
 
 def test_a_row_costs_the_kernel_what_it_did(arm64: Arm64, tmp_path: Path) -> None:

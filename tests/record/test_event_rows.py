@@ -57,7 +57,7 @@ while time.monotonic() < end:
     for _ in range(1000):
         os.getppid()
 """
-"""Calls on one CPU, which timers interrupt ten thousands of times a second."""
+"""Calls on one CPU, which timers interrupt tens of thousands of times a second."""
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,8 @@ SLACK_BYTES = 512 << 20
 """Memory for reports, beyond what the libraries take when they are loaded."""
 PROBE_S = 120.0
 PROBE_CPU_S = 10
-"""Loading takes about one. OpenBLAS asks for its buffers again and again where it gets none."""
+"""CPU time; loading takes about one second. OpenBLAS asks for its buffers without end where it gets
+none."""
 _PROBE = f"""
 import mmap, resource
 resource.setrlimit(resource.RLIMIT_CPU, ({PROBE_CPU_S}, {PROBE_CPU_S}))

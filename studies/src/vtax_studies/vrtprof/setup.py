@@ -78,7 +78,7 @@ PROGRAMS = (
 )
 QUICK_WORKLOADS = (WORKLOADS[1], WORKLOADS[2])
 QUICK_PROGRAMS = PROGRAMS[1:]
-"""The least of gcc is too much of it."""
+"""gcc is left out: its count is 1, which a quick study cannot halve."""
 
 
 @dataclass(frozen=True, slots=True)
