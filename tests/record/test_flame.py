@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +17,8 @@ from browser_page import Visit
 from command_line import vtax
 from vtax.core.recorder.intervals import STACKS
 from vtax.core.recorder.ways import Scale
-from vtax.record.export import flame
-from vtax.record.export.stacks import (
+from vtax.record import flame
+from vtax.record.stacks import (
     DEEPEST,
     Frame,
     Pair,
@@ -78,13 +79,13 @@ def _shares(
 
 
 @given(first=stacks, second=stacks)
-def test_boxes_lie_within_their_callers(
+def test_frames_lie_within_their_callers(
     first: Mapping[tuple[str, ...], int], second: Mapping[tuple[str, ...], int]
 ) -> None:
-    boxes = flame.graph([("a", first), ("b", second)], Scale.SHARE).boxes()
-    assert (boxes[0].left, boxes[0].width) == (0.0, pytest.approx(1.0))
-    above = {0: boxes[0]}
-    for box in boxes[1:]:
+    made = flame.graph([("a", first), ("b", second)], Scale.SHARE).frames()
+    assert (made[0].left, made[0].width) == (0.0, pytest.approx(1.0))
+    above = {0: made[0]}
+    for box in made[1:]:
         caller = above[box.depth - 1]
         assert caller.left <= box.left + 1e-9
         assert box.left + box.width <= caller.left + caller.width + 1e-9
@@ -102,7 +103,7 @@ def test_folded_stacks_are_read_and_equal_ones_added_up() -> None:
 def test_a_stack_is_as_deep_as_a_page_can_show() -> None:
     deepest = ";".join(map(str, range(DEEPEST)))
     made = flame.graph([("x", parse([f"{deepest} 1"]))], Scale.SHARE)
-    assert [box.depth for box in made.boxes()] == list(range(DEEPEST + 1))
+    assert [box.depth for box in made.frames()] == list(range(DEEPEST + 1))
     with pytest.raises(ValueError, match="more than 500 frames"):
         parse([f"{deepest};more 1"])
 
@@ -158,6 +159,32 @@ def test_the_page(
         assert frames.filter(has_text="make`f3").first.is_hidden()
         frames.first.click()
         assert frame.bounding_box() == before
+
+
+def test_a_timeline_shows_where_the_time_goes(
+    browser: Browser, screenshots: Path, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """With two labels their difference; the weights of one label's recordings are added up."""
+    broken = run(tmp_path / "c", "no number\n")
+    runs = [f"native={pair[0]}", f"native={pair[0]}", f"virtual={pair[1]}", f"virtual={broken}"]
+    done = vtax("timeline", *runs, "--event", "kvm.exits", "--json", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    notes = json.loads(done.stdout)["notes"]
+    assert [note for note in notes if "cannot be used" in note]
+    with Visit(browser, tmp_path / "timeline.html") as shown:
+        assert shown.locator(".flame").count() == 1
+        shown.screenshot(path=screenshots / "timeline-flame.png", full_page=True)
+        kernel = shown.locator("#functions-1 tr").filter(has_text="[kernel]`x")
+        # 900 ms of those and 3 * (1 + ... + 11) * 10 ms.
+        assert kernel.inner_text().split() == ["[kernel]`x", "0", "%", "31.2", "%"]
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_each_label_has_its_graph_unless_there_are_two(labels: int) -> None:
+    runs = [(str(label), {("p", "f"): 1}) for label in range(labels) for _ in range(2)]
+    made = flame.graphs(runs)
+    assert [graph.labels for graph in made] == [[str(label)] for label in range(labels)]
+    assert not flame.graphs([])
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ reading. A table aligns columns of numbers at the right; a wide one goes on belo
 not fit. A cell that is good or bad says so by its tone, and a renderer chooses the colour; the word
 must say it without. A note is one line; a warning is what a reader must know before believing the
 result. A figure is the data of a plot, and a sentence for readers who cannot see it, or a heat map,
-which is a table of coloured cells; a renderer that cannot draw leaves it out. A terminal shows what
-is `BRIEF` and a report what is `FULL`: a long table may have a short form beside it. All text may
-come from guests: renderers escape it. Nothing here knows rich, HTML or a machine.
+which is a table of coloured cells, or a flame graph, which is frames within frames; a renderer that
+cannot draw leaves it out. A terminal shows what is `BRIEF` and a report what is `FULL`: a long
+table may have a short form beside it. All text may come from guests: renderers escape it. Nothing
+here knows rich, HTML or a machine.
 """
 
 from __future__ import annotations
@@ -196,6 +197,43 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True)
+class FlameFrame:
+    """A frame of a flame graph, in parts of the whole width."""
+
+    name: str
+    detail: str
+    """What a reader sees who points at the frame."""
+    depth: int
+    left: float
+    width: float
+    kind: str
+    """The CSS class that has the frame's colour."""
+    strength: float = 1.0
+    """The share of that colour, where it can be weaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlameGraph:
+    """A figure of stacks: each frame lies below its caller, and is as wide as what it weighs."""
+
+    title: str
+    meaning: str
+    alternative: str
+    """What the graph shows, for readers who cannot see it."""
+    frames: Sequence[FlameFrame]
+    """The first is the whole; each caller stands before what it called."""
+    key: Sequence[tuple[str, str]]
+    """The CSS class of each kind of frames, and what the kind is."""
+
+    @property
+    def rows(self) -> int:
+        return 1 + max(frame.depth for frame in self.frames)
+
+
+Drawing = Figure | HeatMap | FlameGraph
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a page."""
 
@@ -204,7 +242,7 @@ class Section:
     """What the table means, or why it is empty."""
     table: Table | None = None
     notes: tuple[Note, ...] = ()
-    figure: Figure | HeatMap | None = None
+    figure: Drawing | None = None
     name: str = ""
     """Names the section in a link."""
     depth: Depth = Depth.BOTH
@@ -235,7 +273,7 @@ class Page:
         ]
 
     @property
-    def figures(self) -> tuple[Figure | HeatMap, ...]:
+    def figures(self) -> tuple[Drawing, ...]:
         return tuple(each.figure for each in self.sections if each.figure is not None)
 
 
@@ -275,7 +313,7 @@ def filled(*sections: Section) -> tuple[Section, ...]:
     )
 
 
-def drawn(figures: Iterable[Figure | HeatMap | None]) -> tuple[Section, ...]:
+def drawn(figures: Iterable[Drawing | None]) -> tuple[Section, ...]:
     """A section for each figure; None is left out."""
     return tuple(
         Section(each.title, each.meaning, figure=each) for each in figures if each is not None

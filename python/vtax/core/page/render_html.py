@@ -8,13 +8,15 @@ from __future__ import annotations
 from itertools import takewhile
 from pathlib import Path
 
-from vtax.core.page.page import Depth, Figure, HeatMap, Note, Page, Section, Severity
+from vtax.core.page.page import Depth, Drawing, Figure, Note, Page, Section, Severity
 from vtax.core.page.standalone import render_page, write_page
 
+REMEDY = "make room or write access there, or choose --out"
 
-def write(page: Page, path: Path) -> None:
+
+def write(page: Page, path: Path, remedy: str = REMEDY) -> None:
     """Write the page; an existing page is replaced in one step or, on failure, left alone."""
-    write_page(render(page), path, "make room or write access there, or choose --out")
+    write_page(render(page), path, remedy)
 
 
 def render(page: Page) -> str:
@@ -43,7 +45,7 @@ def _texts(notes: list[Note], severity: Severity) -> list[str]:
     return [note.line for note in notes if note.severity is severity]
 
 
-def _least_width(figure: Figure | HeatMap) -> int:
+def _least_width(figure: Drawing) -> int:
     """The least width in CSS pixels in which the figure can be read; a narrower one scrolls."""
     plot = figure.plot if isinstance(figure, Figure) else {}
     return int(plot.get("meta", {}).get("least_width", 0))

@@ -24,6 +24,7 @@ SETTINGS: dict[str, Any] = {
     "short_help": "Write a recording for Perfetto's UI, as CSV, or as a flame graph.",
     "epilog": EXAMPLES,
 }
+REMEDY = "choose another file"
 
 
 def export(
@@ -107,12 +108,18 @@ def _rows(
 
 
 def _flame(runs: Sequence[tuple[str, Path]], path: Path, scale: Scale) -> list[dict[str, Any]]:
-    """Write a flame graph, or that of a difference and its stacks."""
-    from vtax.record.export import flame, stacks
+    """Write a flame graph; of a difference the stacks beside it, too."""
+    from vtax.core.formats.files import write_atomic
+    from vtax.core.page import render_html
+    from vtax.record import flame, stacks
 
     graph = flame.graph([(label, stacks.load(run)) for label, run in runs], scale)
-    formats = ("flame", "folded")
+    render_html.write(flame.page(graph), path, REMEDY)
+    written = {"flame": path}
+    if graph.differs:
+        written["folded"] = path.with_suffix(".folded")
+        write_atomic(written["folded"], stacks.folded(graph.pairs).encode(), REMEDY)
     return [
         {"file": str(file), "format": form, "stacks": len(graph.pairs)}
-        for file, form in zip(flame.write(graph, path), formats, strict=False)
+        for form, file in written.items()
     ]

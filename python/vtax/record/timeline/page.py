@@ -13,6 +13,8 @@ from vtax.core.page.page import Figure, Page, Section, drawn, table_section, war
 from vtax.core.page.palette import COLOURS
 from vtax.core.page.plotting import Plot, base_layout, label
 from vtax.core.recorder.ways import Axis
+from vtax.record import flame
+from vtax.record.flame import Graph
 from vtax.record.timeline.analysis import Line, Timeline
 from vtax.record.timeline.cpi import Layers
 from vtax.record.timeline.phases import Phase
@@ -144,15 +146,19 @@ def page(
     timeline: Timeline,
     phases: Phases,
     layers: Layers,
+    graphs: Sequence[Graph],
     said: Sequence[str],
     settings: Sequence[tuple[str, str]],
 ) -> Page:
-    """The lines, a figure for each event, and the other tables; `said` is what limits them."""
+    """The lines, a figure for each event, the flame graphs of stacks, and the other tables; `said`
+    is what limits them."""
     events = list(dict.fromkeys(line.event.name for line in timeline.lines))
     sections = (
         Section(notes=warnings(said)),
         line_table(timeline),
         *drawn(timeline_figure(timeline, name, phases) for name in events),
+        *drawn(map(flame.figure, graphs)),
+        *(flame.functions(each, number) for number, each in enumerate(graphs, 1)),
         phase_table(timeline, phases),
         cpi_table(layers),
         bin_table(timeline),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.core.recorder.intervals import Event, Recording
+    from vtax.record.flame import Graph
     from vtax.record.timeline.analysis import Timeline
     from vtax.record.timeline.phases import Phase
 
@@ -61,8 +62,9 @@ def timeline(
 ) -> None:
     """Show rates of events along the instructions or the time of runs, several on one axis.
 
-    Prints the lines, the phases between changes of behaviour, and cycles per instruction of each
-    layer where cycles and instructions were counted.
+    Prints the lines, the phases between changes of behaviour, cycles per instruction of each layer
+    where cycles and instructions were counted, and the functions in which the time went where
+    --stacks recorded them: with two labels, those that differ most.
     """
     from vtax.core.page import render_html, render_terminal
     from vtax.core.recorder.intervals import axis_of, load_all
@@ -82,8 +84,9 @@ def timeline(
     phases = _phases(fine)
     layers = cpi_per_layer(recordings)
     notes = [f"{one.path.name}: {note}" for one in recordings for note in one.notes]
+    graphs = _graphs(recordings, notes)
     folder = out or recordings[0].path
-    page = result.page(made, phases, layers, notes, _facts(recordings, made, by))
+    page = result.page(made, phases, layers, graphs, notes, _facts(recordings, made, by))
     render_html.write(page, made_folder(folder) / PAGE)
     if as_json:
         found = result.timeline_json(made, phases, layers)
@@ -112,6 +115,23 @@ def _phases(made: Timeline) -> dict[str, tuple[Phase, ...]]:
     labels = dict.fromkeys(line.label for line in made.lines)
     own = {label: [line for line in made.lines if line.label == label] for label in labels}
     return {label: phases(made, lines) for label, lines in own.items()}
+
+
+def _graphs(recordings: Sequence[Recording], notes: list[str]) -> Sequence[Graph]:
+    """The flame graphs of those recordings that have stacks; what cannot be read becomes a note."""
+    from vtax.core.errors import VtaxError
+    from vtax.core.recorder.intervals import STACKS
+    from vtax.record import stacks
+    from vtax.record.flame import graphs
+
+    found = []
+    for one in recordings:
+        if (one.path / STACKS).exists():
+            try:
+                found.append((one.label, stacks.load(one.path)))
+            except VtaxError as error:
+                notes.append(str(error))
+    return graphs(found)
 
 
 def _facts(recordings: Sequence[Recording], made: Timeline, by: By) -> list[tuple[str, str]]:
