@@ -27,6 +27,8 @@ GOOD: dict[str, Any] = {
         },
         "getrusage": {"smallest_step": 1000},
     },
+    "timers": {"cpus": [{"resolution_ns": 1}, {"resolution_ns": 1}]},
+    "rtc": {"against_monotonic_ppm": 20.0, "within_ppm": 300.0},
     "steal": {"present": True},
     "noise": {"lost_share": 0.002},
 }
@@ -61,7 +63,18 @@ def test_good_clocks_pass() -> None:
 def test_an_emulated_clock_is_not_held_against_the_hosts() -> None:
     found = card("qemu-arm64", replace(SEEN, skews=None))
     assert found.verdict is Verdict.PASS
-    assert "host-rate" not in {each.name for each in found.checks}
+    assert not {"host-rate", "rtc-rate"} & {each.name for each in found.checks}
+
+
+@pytest.mark.parametrize("path", ["timers", "timers.cpus", "rtc", "rtc.within_ppm"])
+@pytest.mark.parametrize("value", [None, {}, True, "x"])
+def test_a_machine_without_real_time_clock_or_timer_list_has_no_such_check(
+    path: str, value: object
+) -> None:
+    found = card("x", changed(path, value))
+    names = {each.name for each in found.checks}
+    assert found.verdict is Verdict.PASS
+    assert ("timer-step" in names, "rtc-rate" in names) == ("rtc" in path, "timers" in path)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +86,11 @@ def test_an_emulated_clock_is_not_held_against_the_hosts() -> None:
         ("clocks.CLOCK_MONOTONIC.backward_across_cpus.steps", 1, "clock-backward", Verdict.FAIL),
         ("clocks.getrusage.smallest_step", 10_000_000, "cpu-clock-step", Verdict.WARN),
         ("clocks.getrusage", None, "cpu-clock-step", Verdict.UNKNOWN),
+        ("timers.cpus", [{"resolution_ns": 1}, {"resolution_ns": 4e6}], "timer-step", Verdict.WARN),
+        ("timers.cpus", [{"resolution_ns": 2e7}], "timer-step", Verdict.FAIL),
+        ("rtc.against_monotonic_ppm", -900.0, "rtc-rate", Verdict.WARN),
+        ("rtc.against_monotonic_ppm", 6000.0, "rtc-rate", Verdict.FAIL),
+        ("rtc.within_ppm", 6000.0, "rtc-rate", Verdict.UNKNOWN),
         ("steal.present", False, "steal-unknown", Verdict.WARN),
         ("steal.present", None, "steal-unknown", Verdict.UNKNOWN),
         ("noise.lost_share", 0.5, "noise", Verdict.FAIL),
@@ -104,6 +122,12 @@ def test_the_rate_is_judged_by_what_is_sure(ppm: int, within_ns: int, verdict: V
     assert found.value == pytest.approx(ppm)
     assert found.low is not None and found.high is not None
     assert found.high - found.low == pytest.approx(4 * within_ns / 10_000)
+
+
+def test_a_slow_clock_is_slow_against_the_real_time_clock() -> None:
+    """The real-time clock goes 2,000 ppm faster, so the machine's clock is that much slower."""
+    found = check(card("x", changed("rtc.against_monotonic_ppm", 2000.0)), "rtc-rate")
+    assert (found.value, found.low, found.high) == (-2000, -2300, -1700)
 
 
 def test_a_stolen_cpu_is_seen_by_cpu_time_against_wall_time() -> None:

@@ -94,8 +94,10 @@ def _checks(observed: Observed) -> Iterator[AuditCheck]:
     yield _check("clock-backward", limits.BACKWARD, _backward(clock), "steps")
     yield _check("cpu-clock-step", limits.CPU_STEP, _cpu_step(observed), "ns")
     yield from _cpu_against_wall(observed)
+    yield from _timer_step(observed)
     if observed.skews is not None:
         yield _rate(observed.skews)
+        yield from _rtc_rate(observed)
     yield _steal(observed)
     yield _check("noise", limits.NOISE, _percent(_lost_share(observed.clocks)), "%")
     if observed.beside is not None:
@@ -182,10 +184,31 @@ def _rate(skews: Sequence[tuple[float, Skew]]) -> AuditCheck:
     span_ms = (end_s - begin_s) * 1e3
     value = (last.offset_ns - first.offset_ns) / span_ms
     within = (last.within_ns + first.within_ns) / span_ms
-    # A rate that the bound allows is no fault of the clock; a bound as wide as the limit says
-    # nothing.
-    sure = max(0.0, abs(value) - within) if within <= limits.RATE.fail else None
-    return _check("host-rate", limits.RATE, sure, "ppm", (value - within, value + within), value)
+    return _rate_check("host-rate", limits.RATE, value, within)
+
+
+def _rtc_rate(observed: Observed) -> Iterator[AuditCheck]:
+    """The rate of the machine's clock against its own real-time clock, where it has one."""
+    rtc = _mapping(observed.clocks.get("rtc"))
+    faster, within = (_number(rtc.get(key)) for key in ("against_monotonic_ppm", "within_ppm"))
+    if faster is not None and within is not None:
+        yield _rate_check("rtc-rate", limits.RTC_RATE, -faster, within)
+
+
+def _rate_check(name: str, own: Limits, value: float, within: float) -> AuditCheck:
+    """A rate in ppm. What the bound allows is no fault of the clock; a bound as wide as the limit
+    says nothing."""
+    sure = max(0.0, abs(value) - within) if within <= own.fail else None
+    return _check(name, own, sure, "ppm", (value - within, value + within), value)
+
+
+def _timer_step(observed: Observed) -> Iterator[AuditCheck]:
+    """The coarsest step of the timers that wake sleepers, where the kernel shows them (root)."""
+    cpus = _mapping(observed.clocks.get("timers")).get("cpus")
+    told = cpus if isinstance(cpus, list) else []
+    steps = [step for cpu in told if (step := _number(_mapping(cpu).get("resolution_ns")))]
+    if steps:
+        yield _check("timer-step", limits.TIMER_STEP, max(steps), "ns")
 
 
 def _steal(observed: Observed) -> AuditCheck:

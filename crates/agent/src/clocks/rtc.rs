@@ -38,7 +38,8 @@ pub struct Rtc {
     pub reasons: Reasons,
 }
 
-/// The moment at which the clock began a second, by other clocks: before and after it.
+/// The moment at which the clock began a second, by other clocks: before the last look at the second
+/// before, and after the first look at the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     seconds: u64,
@@ -68,24 +69,25 @@ fn next(
     now: impl Fn() -> Option<(u64, u64)>,
 ) -> Result<Edge, &'static str> {
     let silent = "cannot be read";
-    let begin = read().ok_or(silent)?;
     let mut before = now().ok_or(silent)?;
     let end = before.1.saturating_add(LONGEST_NS);
+    let begin = read().ok_or(silent)?;
     loop {
+        sleep(PAUSE);
+        let look = now().ok_or(silent)?;
         let seconds = read().ok_or(silent)?;
-        let after = now().ok_or(silent)?;
         if seconds != begin {
+            let after = now().ok_or(silent)?;
             return Ok(Edge {
                 seconds,
                 realtime_ns: [before.0, after.0],
                 monotonic_ns: [before.1, after.1],
             });
         }
-        if after.1 >= end {
+        if look.1 >= end {
             return Err("stood still for 1.5 s");
         }
-        sleep(PAUSE);
-        before = now().ok_or(silent)?;
+        before = look;
     }
 }
 
@@ -192,8 +194,9 @@ mod tests {
         };
         let found = next(read, now).unwrap();
         assert_eq!(found.seconds, 101);
-        assert_eq!(found.monotonic_ns, [70, 80]);
-        assert_eq!(found.realtime_ns, [1_070, 1_080]);
+        // The fourth look was after 40, the fifth before 60.
+        assert_eq!(found.monotonic_ns, [40, 60]);
+        assert_eq!(found.realtime_ns, [1_040, 1_060]);
     }
 
     #[test]
