@@ -53,10 +53,13 @@ def rust_target() -> None:
         return
     if shutil.which("rustup") is None:
         raise VtaxError(f"Rust has no target {TARGET}, and there is no rustup to add it")
-    done = subprocess.run(
-        ["rustup", "target", "add", TARGET],
-        cwd=vtax_build.ROOT, capture_output=True, text=True, timeout=RUSTUP_TIMEOUT_S, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["rustup", "target", "add", TARGET], cwd=vtax_build.ROOT, capture_output=True,
+            text=True, timeout=RUSTUP_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise VtaxError(f"rustup took more than {RUSTUP_TIMEOUT_S} s for {TARGET}") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise VtaxError(f"rustup cannot add the target {TARGET}: {reason}")

@@ -129,3 +129,12 @@ def test_another_distribution_is_told_what_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(packages.shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(VtaxError, match="packages of the backports cannot be fetched: only Debian"):
         Apt.prepare(BACKPORTS)
+
+
+def test_sources_that_do_not_answer_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "TIMEOUT_S", 0.1)
+    apt = Apt(tmp_path / "apt.conf", ARM64, None)
+    with pytest.raises(VtaxError, match=r"cannot be fetched: sleep took more than 0\.1 s"):
+        apt.run(["sleep", "60"], tmp_path)

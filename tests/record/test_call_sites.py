@@ -137,6 +137,14 @@ def test_only_a_command_has_call_sites(tmp_path: Path) -> None:
     assert done.returncode == 2 and "COMMAND" in done.stderr
 
 
+@pytest.mark.parametrize("events", ["calls.all", "default", "calls.read_bytes,faults"])
+def test_call_sites_without_a_class_of_calls_are_refused(tmp_path: Path, events: str) -> None:
+    line = command(["--call-sites", "--events", events, "--", "true"], tmp_path / "run")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 2 and "--events calls" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     "where", [("--pid", "1"), ("--vm", "all"), ("--in", "native", "--", "true")]
 )

@@ -6,6 +6,8 @@ import json
 import math
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.core.recorder.intervals import Event, Recording, load, select
+from vtax.core.recorder.intervals import STACKS, Event, Recording, load, select
 from vtax.core.recorder.ways import Per
 from vtax.record.export.perfetto import MONOTONIC, write_trace
 
@@ -105,6 +107,63 @@ def test_slices_begin_and_end_in_turn_and_last_as_long_as_the_rows(
     assert lasted == dict(wanted.iter_rows())
 
 
+STACKED = (
+    "guest user;qemu;qemu`main;[guest]",
+    "host kernel;make;make`main;[kernel]`do_syscall_64",
+    "idle;swapper/0",
+    "host user;make;make`main;libc.so.6+0x20;[no file]",
+)
+"""Stacks as a recorder writes them; one has no frame."""
+
+
+def stacked(recording: Recording, numbers: list[int | None]) -> Recording:
+    """The recording with these stacks, one after the other, in its rows."""
+    text = "".join(f"{stack} {weight}\n" for weight, stack in enumerate(STACKED))
+    (recording.path / STACKS).write_text(text)
+    rows = recording.frame.height
+    column = pl.Series("stack", [numbers[row % len(numbers)] for row in range(rows)], pl.Int64)
+    return replace(recording, frame=recording.frame.with_columns(column))
+
+
+def samples(trace: Any) -> Iterator[tuple[int, int, int, int, str]]:
+    """Time, CPU, thread, mode and frames of each sample, by what is interned before it."""
+    known: dict[str, dict[int, Any]] = {}
+    for packet in trace.packet:
+        for kind in ("mapping_paths", "mappings", "function_names", "frames", "callstacks"):
+            own = getattr(packet.interned_data, kind)
+            known.setdefault(kind, {}).update({each.iid: each for each in own})
+        if not packet.HasField("perf_sample"):
+            continue
+        sample, frames = packet.perf_sample, []
+        for number in known["callstacks"][sample.callstack_iid].frame_ids:
+            frame = known["frames"][number]
+            (path,) = known["mappings"][frame.mapping_id].path_string_ids
+            file = known["mapping_paths"][path].str.decode()
+            function = known["function_names"][frame.function_name_id].str.decode()
+            frames.append(function if function.startswith(file) else f"{file}`{function}")
+        at = (packet.timestamp, sample.cpu, sample.tid, sample.cpu_mode)
+        yield (*at, ";".join(frames))
+
+
+def test_each_row_is_a_sample_of_its_stack(recording: Recording, tmp_path: Path) -> None:
+    """Rows without a stack, with one that has no frame, or with one that is not there have none."""
+    made = stacked(recording, [1, 0, None, 2, 3, 4, -1])
+    write_trace(made, (), Per.SECOND, tmp_path / "x.pftrace")
+    found = list(samples(decoded(tmp_path / "x.pftrace")))
+    modes = {"guest user": 5, "guest kernel": 4, "vmm kernel": 1}
+    wanted = [
+        (row["time_ns"], row["cpu"], row["tid"], modes[row["mode"]],
+         STACKED[row["stack"]].split(";", 2)[2])
+        for row in made.frame.sort("time_ns").iter_rows(named=True)
+        if row["stack"] in (0, 1, 3)
+    ]  # fmt: skip
+    assert found == wanted and len(found) > 30
+    tree = [
+        p.process_tree for p in decoded(tmp_path / "x.pftrace").packet if p.HasField("process_tree")
+    ]
+    assert {(thread.tid, thread.tgid) for thread in tree[0].threads} == {(4001, 4000), (4002, 4001)}
+
+
 def trace_processor() -> str:
     """Perfetto's program, on the PATH or fetched by its package; else a skip with the reason."""
     found = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
@@ -124,7 +183,7 @@ def test_trace_processor_answers_queries(recording: Recording, tmp_path: Path) -
 
     program = trace_processor()
     path = tmp_path / "x.pftrace"
-    write_trace(recording, select(recording.events, "kvm.*"), Per.SECOND, path)
+    write_trace(stacked(recording, [1]), select(recording.events, "kvm.*"), Per.SECOND, path)
     with TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=program)) as asked:
         tracks = {row.name for row in asked.query("select name from counter_track")}
         assert {"kvm.exits CPU 0", "kvm.exit.npf CPU 1"} <= tracks
@@ -134,6 +193,8 @@ def test_trace_processor_answers_queries(recording: Recording, tmp_path: Path) -
         )}  # fmt: skip
         wanted = recording.frame.group_by("mode").agg(pl.col("length_ns").sum())
         assert layers == dict(wanted.iter_rows())
+        (sampled,) = asked.query("select count() as n from perf_sample where callsite_id not null")
+        assert sampled.n == recording.frame.height
         (errors,) = asked.query(
             "select coalesce(sum(value), 0) as n from stats where severity = 'error'"
         )

@@ -22,9 +22,11 @@ from vtax.record.stacks import (
     DEEPEST,
     Frame,
     Pair,
+    by_line,
     compared,
     folded,
     innermost,
+    load,
     parse,
     scaled,
     tree,
@@ -93,19 +95,21 @@ def test_frames_lie_within_their_callers(
         above[box.depth] = box
 
 
-def test_folded_stacks_are_read_and_equal_ones_added_up() -> None:
-    assert parse(["m;p;f g 3", "m;p;f g 4", "m;p 5"]) == {("m", "p", "f g"): 7, ("m", "p"): 5}
+def test_folded_stacks_are_read_and_equal_ones_added_up(tmp_path: Path) -> None:
+    (tmp_path / STACKS).write_text("m;p;f g 3\nm;p 5\nm;p;f g 4\n")
+    assert load(tmp_path) == {("m", "p", "f g"): 7, ("m", "p"): 5}
+    assert by_line(tmp_path)[2] == (("m", "p", "f g"), 4)
     for wrong in ("", "m;p", "m;p x", "m;p 1.5"):
         with pytest.raises(ValueError, match="invalid literal"):
-            parse([wrong])
+            parse(wrong)
 
 
 def test_a_stack_is_as_deep_as_a_page_can_show() -> None:
     deepest = ";".join(map(str, range(DEEPEST)))
-    made = flame.graph([("x", parse([f"{deepest} 1"]))], Scale.SHARE)
+    made = flame.graph([("x", dict([parse(f"{deepest} 1")]))], Scale.SHARE)
     assert [box.depth for box in made.frames()] == list(range(DEEPEST + 1))
     with pytest.raises(ValueError, match="more than 500 frames"):
-        parse([f"{deepest};more 1"])
+        parse(f"{deepest};more 1")
 
 
 def test_the_same_work_is_compared_in_seconds() -> None:

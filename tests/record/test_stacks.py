@@ -15,7 +15,7 @@ from command_line import vtax
 from recording import obstacle
 from vtax.core.recorder.intervals import ROWS, STACKS
 from vtax.core.recorder.recorder import command
-from vtax.record.export.stacks import Stack, Weights, load
+from vtax.record.stacks import Stack, Weights, by_line, load
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,14 @@ def recorded(run: Path, *words: str | Path) -> Weights:
     done = vtax("record", *line)
     assert done.returncode == 0, done.stderr
     found = load(run)
-    lengths = pl.read_parquet(run / ROWS)["length_ns"].sum()
+    rows = pl.read_parquet(run / ROWS)
+    lengths = rows["length_ns"].sum()
+    # Each row names its stack, which is of its mode and has its time.
+    lines = dict(enumerate(by_line(run)))
+    own = rows.group_by("stack").agg(pl.col("length_ns").sum())
+    assert dict(own.iter_rows()) == {number: ns for number, (_, ns) in lines.items()}
+    modes = rows.select("stack", pl.col("mode").fill_null("unknown")).unique().iter_rows()
+    assert all(lines[number][0][0] == mode for number, mode in modes)
     told = json.loads((run / "record.json").read_text())["stacks"]
     assert sum(found.values()) == lengths == told["total"]
     assert (told["weight"], told["stacks"]) == ("ns", len(found))

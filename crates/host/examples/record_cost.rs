@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::time::{ClockId, clock_gettime};
 use vtax_host::record::clock::Pair;
-use vtax_host::record::consumer::Consumer;
+use vtax_host::record::consumer::{Beside, Consumer};
 use vtax_host::record::difference::{Location, Start};
 use vtax_host::record::files::Folder;
 use vtax_host::record::parquet;
@@ -156,7 +156,7 @@ impl Machine {
             start,
             Pair::now(),
             out,
-            Vec::new(),
+            Beside::default(),
         )
         .unwrap()
     }

@@ -62,6 +62,7 @@ fn interval(number: u64, counters: u64) -> Interval {
         lost: 0,
         length_ns: 100_000,
         throttled_ns: 0,
+        stack: None,
         columns: (0..counters).map(counter).collect(),
     }
 }
@@ -81,7 +82,7 @@ fn finished(out: &Path, rows: u64, counters: u64) -> Written {
     }
     stream.flush(&mut batch).unwrap();
     stream.finish().unwrap();
-    parquet::finish(&path, &out.join("intervals.parquet")).unwrap()
+    parquet::finish(&path, &out.join("intervals.parquet"), &[]).unwrap()
 }
 
 /// The peak memory of this process in KiB while `work` runs.

@@ -129,17 +129,22 @@ class Apt:
         return apt
 
     def run(self, argv: Sequence[str], folder: Path) -> str:
-        """Run a program of apt. Raises VtaxError with its last line when it fails."""
-        done = subprocess.run(
-            argv, cwd=folder, env=self._environment, capture_output=True, text=True,
-            timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
+        """Run a program of apt. Raises VtaxError with its last line when it fails, or takes too
+        long."""
+        try:
+            done = subprocess.run(
+                argv, cwd=folder, env=self._environment, capture_output=True, text=True,
+                timeout=TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise self._unfetched(f"{argv[0]} took more than {TIMEOUT_S:g} s") from None
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise VtaxError(
-                f"{self._shelf.about} cannot be fetched: {reason}", "is there a network?"
-            )
+            raise self._unfetched(reason)
         return done.stdout
+
+    def _unfetched(self, reason: str) -> VtaxError:
+        return VtaxError(f"{self._shelf.about} cannot be fetched: {reason}", "is there a network?")
 
     def needs(self, group: Sequence[str]) -> Sequence[str]:
         """The first package of a group that exists, and what it depends on.

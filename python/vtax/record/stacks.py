@@ -6,7 +6,7 @@ their sum is the time recorded (`stacks.folded`, docs/record.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,30 +61,38 @@ def load(run: Path) -> Weights:
 
     Raises MisuseError when it has none, VtaxError when they cannot be understood.
     """
+    found: dict[Stack, float] = {}
+    for stack, weight in by_line(run):
+        found[stack] = found.get(stack, 0.0) + weight
+    if not sum(found.values()):
+        raise VtaxError(f"{run / STACKS} has no stack: nothing ran while it was recorded")
+    return found
+
+
+def by_line(run: Path) -> Sequence[tuple[Stack, int]]:
+    """The stacks of a recording and what they weigh, in the order of the file: column `stack` of a
+    row is an index of it.
+
+    Raises MisuseError when there is no file, VtaxError when it cannot be understood.
+    """
     path = run / STACKS
     try:
         lines = read_bounded(path, MAX_SITES_BYTES).decode(errors="replace").splitlines()
-        found = parse(lines)
+        return [parse(line) for line in lines]
     except FileNotFoundError:
         raise MisuseError(f"'{run}' has no stacks", "record it with vtax record --stacks") from None
     except (OSError, ValueError) as error:
         raise VtaxError(f"{path} cannot be used: {error}") from None
-    if not sum(found.values()):
-        raise VtaxError(f"{path} has no stack: nothing ran while it was recorded")
-    return found
 
 
-def parse(lines: Iterable[str]) -> Weights:
-    """Folded stacks ``outer;...;inner WEIGHT``; equal stacks are added up. A line of another form,
-    or with more than DEEPEST frames, raises ValueError."""
-    found: dict[Stack, float] = {}
-    for line in lines:
-        text, _, weight = line.rpartition(" ")
-        stack = tuple(text.split(";", DEEPEST))
-        if len(stack) > DEEPEST:
-            raise ValueError(f"a stack has more than {DEEPEST} frames")
-        found[stack] = found.get(stack, 0.0) + int(weight)
-    return found
+def parse(line: str) -> tuple[Stack, int]:
+    """A folded stack ``outer;...;inner WEIGHT``. A line of another form, or with more than DEEPEST
+    frames, raises ValueError."""
+    text, _, weight = line.rpartition(" ")
+    stack = tuple(text.split(";", DEEPEST))
+    if len(stack) > DEEPEST:
+        raise ValueError(f"a stack has more than {DEEPEST} frames")
+    return stack, int(weight)
 
 
 def scaled(weights: Weights, scale: Scale) -> Weights:

@@ -19,6 +19,15 @@ use crate::record::vcpu_clock::{self, VcpuClock};
 use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
+/// What rows have besides their columns.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// What others publish.
+    pub samples: Vec<PageSamples>,
+    /// The stacks of the rows, if they are wanted.
+    pub stacks: Option<Samples>,
+}
+
 /// Takes rows from the rings and appends them to the stream.
 #[derive(Debug)]
 pub struct Consumer {
@@ -53,11 +62,14 @@ impl Consumer {
         start: Start,
         clock: Pair,
         folder: &Folder,
-        samples: Vec<PageSamples>,
+        Beside { samples, stacks }: Beside,
     ) -> Result<Self, Error> {
         let mut names = columns.names();
         names.extend(samples.iter().flat_map(PageSamples::names).cloned());
-        let schema = stream::schema(&names);
+        let mut schema = stream::schema(&names);
+        if stacks.is_some() {
+            schema = stream::with_stacks(&schema);
+        }
         let lengths = Lengths {
             instructions: columns.find("hw.instructions"),
             cycles: columns.find("hw.cycles"),
@@ -81,7 +93,7 @@ impl Consumer {
             dropped: 0,
             remainder: vec![0; columns.locations.len()],
             samples,
-            stacks: None,
+            stacks,
         })
     }
 
@@ -112,7 +124,7 @@ impl Consumer {
             interval.throttled_ns = throttled_ns;
             self.watched.take(&interval);
             if let Some(stacks) = &mut self.stacks {
-                stacks.add(&interval);
+                interval.stack = Some(stacks.add(&interval));
             }
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);

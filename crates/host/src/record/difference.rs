@@ -27,6 +27,8 @@ pub struct Interval {
     pub length_ns: u64,
     /// How long perf's throttling stopped the reference event in this interval.
     pub throttled_ns: u64,
+    /// The number of the stack that it ended, where stacks are wanted.
+    pub stack: Option<u32>,
     /// One value for each column; `None`: the counter did not count the whole time.
     pub columns: Vec<Option<u64>>,
 }
@@ -218,6 +220,7 @@ impl Differences {
             lost,
             length_ns,
             throttled_ns: 0,
+            stack: None,
             columns,
         }
     }

@@ -4,7 +4,10 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, SchemaRef};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -13,7 +16,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::record::spill::Spill;
-use crate::record::stream::Batches;
+use crate::record::stream::{Batches, STACK};
 
 /// Rows of one row group. The footer's entry for each group stays in memory to the end, about 20 KB
 /// with 40 columns; the rows themselves do not ([`Spill`]).
@@ -48,10 +51,12 @@ pub struct Written {
 }
 
 /// Write all complete batches of a stream; the file appears under its name when it is complete.
+/// `lines`: for the number of each stack the line of the file that has them; a row whose stack has
+/// no line gets none.
 ///
 /// Fails when `stream` is not the stream of a recording, or when a file beside `target` cannot be
 /// written. A torn batch ends the stream without an error.
-pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
+pub fn finish(stream: &Path, target: &Path, lines: &[u32]) -> Result<Written, ParquetError> {
     let batches = Batches::open(stream)?;
     let fresh = target.with_extension("parquet.tmp");
     let properties = properties(&batches.schema())?;
@@ -64,12 +69,26 @@ pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
     let mut rows = 0;
     for batch in batches {
         rows += batch.num_rows() as u64;
-        writer.write(&batch)?;
+        writer.write(&placed(batch, lines)?)?;
     }
     writer.close()?;
     let bytes = std::fs::metadata(&fresh)?.len();
     std::fs::rename(&fresh, target)?;
     Ok(Written { rows, bytes })
+}
+
+fn placed(batch: RecordBatch, lines: &[u32]) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    let Some((at, _)) = schema.column_with_name(STACK) else {
+        return Ok(batch);
+    };
+    let mut columns = batch.columns().to_vec();
+    let numbers = batch.column(at).as_primitive_opt::<UInt32Type>();
+    let numbers = numbers.ok_or_else(|| ArrowError::CastError(STACK.to_owned()))?;
+    let line = |number: u32| lines.get(usize::try_from(number).ok()?).copied();
+    let found: UInt32Array = numbers.iter().map(|number| number.and_then(line)).collect();
+    columns[at] = Arc::new(found);
+    RecordBatch::try_new(schema, columns)
 }
 
 fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {

@@ -14,7 +14,7 @@ use vtax_sys::tree::Tree;
 
 use crate::record::attached::{Attached, Begin, system, unless_gone};
 use crate::record::availability::Machine;
-use crate::record::consumer::Consumer;
+use crate::record::consumer::{Beside, Consumer};
 use crate::record::difference::Start;
 use crate::record::files;
 use crate::record::hotplug::{Change, Gap, Hotplug};
@@ -185,6 +185,13 @@ fn columns(
             Origin::Counted { .. } | Origin::Steal => None,
         })
     })?;
+    if options.call_sites && !sources::calls::classed(&columns.names()) {
+        return Err(Error::misuse(
+            "--call-sites",
+            "no class of system calls is recorded",
+            "add --events calls, or classes such as calls.read",
+        ));
+    }
     let limit = options.counters.map(NonZeroUsize::get);
     let groups = columns.divide(&mut pmu, limit).map_err(failed)?;
     Ok((columns, groups))
@@ -300,9 +307,11 @@ impl Recording<'_> {
             self.start(begin),
             begin.clock,
             folder,
-            samples,
+            Beside {
+                samples,
+                stacks: self.options.stacks.then(Samples::default),
+            },
         )?;
-        consumer.stacks = self.options.stacks.then(Samples::default);
         consumer.switched(&begin.switches);
         if matches!(self.options.target, Target::Machines(_)) {
             consumer.know_machines(attached.machines());
@@ -455,7 +464,7 @@ pub fn finish(out: &Path) -> Result<crate::record::parquet::Written, Error> {
             "name the folder of a recorder that was killed",
         ));
     }
-    let written = crate::record::parquet::finish(&folder.stream(), &folder.rows())
+    let written = crate::record::parquet::finish(&folder.stream(), &folder.rows(), &[])
         .map_err(|error| files::failed(&folder.rows(), error))?;
     fs::remove_file(folder.stream()).map_err(|error| files::failed(&folder.stream(), error))?;
     Ok(written)

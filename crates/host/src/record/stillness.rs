@@ -145,6 +145,7 @@ mod tests {
                 lost: 0,
                 length_ns: 30_000_000,
                 throttled_ns: 0,
+                stack: None,
                 columns: vec![Some(0), cycles],
             });
         };

@@ -37,6 +37,9 @@ const FIXED: [(&str, DataType, bool); 18] = [
     ("time_running", DataType::UInt64, false),
     ("throttled_ns", DataType::UInt64, false),
 ];
+/// The column of the stacks that rows interrupt, after those of the events: the number of a stack
+/// until they have names, then the line of `stacks.folded`.
+pub const STACK: &str = "stack";
 /// Where the columns that say what ran begin, `cpu` to `mode`; the others are numbers.
 const THREAD_AT: usize = 5;
 
@@ -55,6 +58,15 @@ pub fn schema(events: &[String]) -> SchemaRef {
         .iter()
         .map(|name| Field::new(name, DataType::UInt64, true));
     Arc::new(Schema::new(fixed.chain(events).collect::<Vec<_>>()))
+}
+
+/// The schema with the column of stacks.
+pub fn with_stacks(schema: &Schema) -> SchemaRef {
+    let stack = Field::new(STACK, DataType::UInt32, true);
+    let fields = schema.fields().iter().cloned();
+    Arc::new(Schema::new(
+        fields.chain([Arc::new(stack)]).collect::<Vec<_>>(),
+    ))
 }
 
 /// Which event columns measure the length of an interval.
@@ -113,13 +125,16 @@ pub struct Batch {
     vcpu: Int32Builder,
     mode: StringBuilder,
     events: Vec<Numbers>,
+    stacks: Option<UInt32Builder>,
     rows: usize,
 }
 
 impl Batch {
     /// An empty batch of this schema.
     pub fn new(schema: SchemaRef, lengths: Lengths) -> Self {
-        let events = schema.fields().len().saturating_sub(FIXED.len());
+        let stacks = schema.column_with_name(STACK).map(|_| UInt32Builder::new());
+        let others = FIXED.len() + usize::from(stacks.is_some());
+        let events = schema.fields().len().saturating_sub(others);
         Self {
             schema,
             lengths,
@@ -132,6 +147,7 @@ impl Batch {
             vcpu: Int32Builder::new(),
             mode: StringBuilder::new(),
             events: (0..events).map(|_| Numbers::new()).collect(),
+            stacks,
             rows: 0,
         }
     }
@@ -179,6 +195,9 @@ impl Batch {
         for (builder, value) in self.events.iter_mut().zip(&interval.columns) {
             builder.append(*value);
         }
+        if let Some(stacks) = &mut self.stacks {
+            stacks.append_option(interval.stack);
+        }
         self.rows += 1;
     }
 
@@ -197,6 +216,9 @@ impl Batch {
             Arc::new(self.mode.finish()),
         ];
         columns.splice(THREAD_AT..THREAD_AT, thread);
+        if let Some(stacks) = &mut self.stacks {
+            columns.push(Arc::new(stacks.finish()));
+        }
         RecordBatch::try_new(self.schema.clone(), columns)
     }
 }

@@ -46,7 +46,7 @@ FIXED = (
     *NEEDED,
     *("interval", "lost", "tsc", "pid", "tid", "comm", "vm", "vcpu", "mode"),
     *("length_instructions", "length_cycles", "time_enabled", "time_running"),
-    "throttled_ns",
+    *("throttled_ns", "stack"),
 )
 _TEXTS = ("mode", "comm")
 _CLOCKS = ("seq", "interval", "time_ns", "tsc", "time_enabled", "time_running")

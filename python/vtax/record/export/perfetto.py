@@ -1,4 +1,5 @@
-"""A recording as a Perfetto trace: tracks of counters, slices of `mode` and of tasks, per CPU.
+"""A recording as a Perfetto trace: tracks of counters, slices of `mode` and of tasks, per CPU, and
+samples of stacks where there are any.
 
 The clock is CLOCK_MONOTONIC, which the recorder's times are in; it is declared as the trace's own,
 because hardware events cannot use Perfetto's default (BOOTTIME). The value of a counter is the rate
@@ -19,6 +20,8 @@ from typing import IO, TYPE_CHECKING, Any
 from vtax.core.formats.files import replacing
 from vtax.core.recorder.intervals import Event, Recording, rates, series
 from vtax.core.recorder.ways import By, Per
+from vtax.record.export import perfetto_samples
+from vtax.record.stacks import by_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,6 +60,9 @@ def _write(file: IO[bytes], recording: Recording, events: Sequence[Event], per: 
 
 def _packets(recording: Recording, events: Sequence[Event], per: Per) -> Iterator[Any]:
     yield _clock(recording)
+    if recording.frame["stack"].count():
+        stacks = [stack for stack, _ in by_line(recording.path)]
+        yield from perfetto_samples.packets(recording, stacks, _packet)
     numbers = iter(range(1, 1 << 40))
     for name, rows in series(recording, By.CPU):
         parent = next(numbers)

@@ -57,7 +57,8 @@ def export(
 ) -> None:
     """Write a recording for other tools: a Perfetto trace, CSV, a flame graph.
 
-    The trace has a counter track for each event and CPU, and slices of what ran.
+    The trace has a counter track for each event and CPU, slices of what ran, and the stacks that
+    --stacks recorded as samples.
     """
     from vtax.core.errors import MisuseError
     from vtax.core.recorder.intervals import labelled

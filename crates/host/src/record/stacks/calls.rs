@@ -54,7 +54,11 @@ pub fn write(programs: &Programs, columns: &Columns, folder: &Folder) -> Result<
             ))
             .or_default() += count;
     }
-    super::write(&lines, folder, FILE)?;
+    super::write(
+        lines.iter().map(|(line, calls)| (line, *calls)),
+        folder,
+        FILE,
+    )?;
     let (_, lost) = unwinder::state(programs)?;
     Ok(Counted {
         calls: lines.values().sum(),

@@ -11,7 +11,6 @@ pub mod samples;
 mod unwind;
 pub mod unwinder;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use libbpf_rs::{Map, MapCore, MapFlags};
@@ -36,7 +35,11 @@ fn files(programs: &Programs) -> Result<names::Files, Error> {
 }
 
 /// Write folded stacks.
-fn write(lines: &BTreeMap<String, u64>, folder: &Folder, file: &str) -> Result<(), Error> {
+fn write<'a>(
+    lines: impl Iterator<Item = (&'a String, u64)>,
+    folder: &Folder,
+    file: &str,
+) -> Result<(), Error> {
     let mut text = String::new();
     for (stack, count) in lines {
         let _ = writeln!(text, "{stack} {count}");

@@ -267,7 +267,11 @@ pub fn other_calls(programs: &Programs, columns: &Columns) -> Option<Vec<OtherCa
 /// Finish the rows and describe them. Fails when the stream cannot be read or a file cannot be
 /// written; the stream is then kept.
 pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<Summary, Error> {
-    let written = parquet::finish(&folder.stream(), &folder.rows())
+    let lines = facts
+        .stacks
+        .as_ref()
+        .map_or(&[][..], |stacks| &stacks.lines);
+    let written = parquet::finish(&folder.stream(), &folder.rows(), lines)
         .map_err(|error| files::failed(&folder.rows(), error))?;
     let events = Events {
         columns: columns(facts, &consumer),

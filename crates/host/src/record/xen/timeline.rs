@@ -180,6 +180,7 @@ impl Timeline {
             lost: 0,
             length_ns: ns(ended.length),
             throttled_ns: 0,
+            stack: None,
             columns: ended.counts.into_iter().map(Some).collect(),
         };
         (interval, ended.tsc)

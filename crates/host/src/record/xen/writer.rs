@@ -68,7 +68,7 @@ impl Writer {
         self.flush(found)?;
         let ended = self.stream.finish();
         ended.map_err(|error| files::failed(&self.path, error))?;
-        let written = parquet::finish(&folder.stream(), &folder.rows());
+        let written = parquet::finish(&folder.stream(), &folder.rows(), &[]);
         written
             .map(|written| written.rows)
             .map_err(|error| files::failed(&folder.rows(), error))

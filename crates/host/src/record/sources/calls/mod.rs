@@ -111,6 +111,14 @@ fn slots(
     indexes.map(move |index| Slot { variable, index })
 }
 
+/// Whether one of these columns is a class of calls; the column of all calls is none.
+pub fn classed(columns: &[String]) -> bool {
+    let classes = CLASSES.iter().map(|class| format!("calls.{}", class.name));
+    classes
+        .chain([OTHER_EVENT.to_owned()])
+        .any(|class| columns.contains(&class))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
@@ -133,6 +141,20 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn a_class_is_one_of_calls_and_no_sum_of_them() {
+        let given = |names: &[&str]| {
+            classed(
+                &names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert!(given(&["faults.user", "calls.stat"]) && given(&["calls.other"]));
+        assert!(!given(&["calls.all", "calls.read_bytes", "faults.user"]) && !given(&[]));
     }
 
     fn column_of(call: c_long) -> String {
