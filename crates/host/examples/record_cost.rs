@@ -62,7 +62,8 @@ fn main() {
     drop((consumer, machine));
     let stream = std::fs::metadata(out.stream()).unwrap().len();
     let mut written = None;
-    let finish = cpu_ns(|| written = Some(parquet::finish(&out.stream(), &out.rows()).unwrap()));
+    let finish =
+        cpu_ns(|| written = Some(parquet::finish(&out.stream(), &out.rows(), &[]).unwrap()));
     let bytes = written.unwrap().bytes;
     #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
     let each = |sum: u64| sum as f64 / rows as f64;
