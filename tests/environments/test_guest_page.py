@@ -65,7 +65,11 @@ def recorded(process: subprocess.Popen[str], out: Path) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "device"),
-    [("uml:mem=256M", False), ("qemu:accel=tcg,mem=512M,page=on", True), ("qemu:accel=tcg", False)],
+    [
+        ("uml:mem=256M", False),
+        ("qemu:accel=tcg,mem=512M,page=on", True),
+        pytest.param("qemu:accel=tcg", False, marks=pytest.mark.long),
+    ],
 )
 def test_what_a_guest_counts_is_in_the_hosts_rows(
     start: Start, tmp_path: Path, spec: str, device: bool

@@ -211,7 +211,7 @@ def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("signal", ["TERM", "KILL"])
+@pytest.mark.parametrize("signal", [pytest.param("TERM", marks=pytest.mark.long), "KILL"])
 def test_a_trial_ends_with_its_controller_or_the_next_one(shared: SharedLab, signal: str) -> None:
     with shared.use() as machine:
         host = machine.host
