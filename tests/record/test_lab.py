@@ -230,7 +230,9 @@ def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path
     assert processes_naming(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_an_interrupt_fetches_the_labs_rows_and_ends_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -95,7 +95,7 @@ def agree(recorded: Recorded) -> None:
         assert abs(ours.get(name, 0) - count) <= lost + len(CPUS), name
 
 
-@pytest.mark.parametrize("mode", ["pv", "pvh"])
+@pytest.mark.parametrize("mode", ["pv", pytest.param("pvh", marks=pytest.mark.long)])
 def test_tiny_domains_make_known_counts(mode: str, dom0: Dom0, tmp_path: Path) -> None:
     kernel = tiny(mode, COUNT, tmp_path)
     dom0.begin("--every", "10ms")
@@ -150,7 +150,7 @@ def test_rows_are_on_the_clock_of_dom0(machine: XenMachine, dom0: Dom0, tmp_path
     assert abs(took_ns - ticks / record["tsc_hz"] * 1e9) < 1e-5 * took_ns + read_within
 
 
-@pytest.mark.parametrize("killed", ["recorder", "xentrace"])
+@pytest.mark.parametrize("killed", ["recorder", pytest.param("xentrace", marks=pytest.mark.long)])
 def test_tracing_is_off_after_a_kill(killed: str, dom0: Dom0, tmp_path: Path) -> None:
     dom0.begin("--every", "10ms")
     victim = "cat pid" if killed == "recorder" else "pidof xentrace"

@@ -15,5 +15,5 @@ STUDY = Study(
     paper="Evaluation of the HPC Challenge Benchmarks in Virtualized Environments",
     module="vtax_studies.hpcc.parts",
     figures=FIGURES,
-    quick="two rounds of small sizes. It shows that it works",
+    quick="one round of small sizes. It shows that it works",
 )

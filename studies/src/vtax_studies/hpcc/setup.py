@@ -106,7 +106,7 @@ FULL = HpccPlan(
     update_pairs=3, update_places=tuple(UPDATE_PLACES),
 )  # fmt: skip
 QUICK = HpccPlan(
-    (200, 300, 400), (200, 300), rounds=2, budget_s=20.0, message_size=200, message_rounds=1,
+    (200, 300, 400), (200, 300), rounds=1, budget_s=300.0, message_size=200, message_rounds=1,
     update_pairs=1, update_places=(NATIVE,),
 )  # fmt: skip
 
