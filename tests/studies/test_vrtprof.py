@@ -384,8 +384,9 @@ def test_the_whole_study_quickly(quick: Path) -> None:
 
 @pytest.mark.slow
 def test_timelines_of_domus_quickly(quick: Path) -> None:
-    checked("xen:mode=pvh")
-    assert XEN_FIGURE in {figure["number"] for figure in content_of(quick)["figures"]}
+    if XEN_FIGURE not in {figure["number"] for figure in content_of(quick)["figures"]}:
+        checked("xen:mode=pvh")
+        pytest.fail("the domUs were left out, but can be had")
     counts = pl.read_parquet(quick / "counts.parquet")
     assert counts.filter(event="xen.vmexit", environment="1 domU")["count"].min() > 1000
 
