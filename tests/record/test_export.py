@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.core.recorder.intervals import STACKS, Event, Recording, load, select
+from vtax.core.recorder.intervals import ROWS, STACKS, STREAM, Event, Recording, load, select
 from vtax.core.recorder.ways import Per
 from vtax.record.export.perfetto import MONOTONIC, write_trace
 
@@ -162,6 +162,19 @@ def test_each_row_is_a_sample_of_its_stack(recording: Recording, tmp_path: Path)
         p.process_tree for p in decoded(tmp_path / "x.pftrace").packet if p.HasField("process_tree")
     ]
     assert {(thread.tid, thread.tgid) for thread in tree[0].threads} == {(4001, 4000), (4002, 4001)}
+
+
+def test_a_killed_recording_has_no_samples(recording: Recording, tmp_path: Path) -> None:
+    """Its stream has numbers of stacks, and no file says what they are."""
+    made = stacked(recording, [0, 1])
+    made.frame.select(pl.exclude("^derived.*$")).write_ipc_stream(made.path / STREAM)
+    (made.path / ROWS).unlink()
+    (made.path / STACKS).unlink()
+    done = vtax("export", str(made.path), "--perfetto", "x.pftrace", "--csv", "x.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "did not finish" in done.stdout
+    assert not list(samples(decoded(tmp_path / "x.pftrace")))
+    assert "stack" not in pl.read_csv(tmp_path / "x.csv").columns
 
 
 def trace_processor() -> str:

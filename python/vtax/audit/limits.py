@@ -50,12 +50,12 @@ RATE = Limits(
     "set the guest's clock source, or take the host's time (host_wall_s)",
 )  # fmt: skip
 RTC_RATE = Limits(
-    RATE.warn, RATE.fail, "another clock of the same machine; crystals differ by 100 ppm at most",
+    RATE.warn, RATE.fail, "another clock of the same machine, judged as the host's is",
     (WALL,), "set the clock source; where a host emulates the real-time clock, ask host-rate",
 )  # fmt: skip
 TIMER_STEP = Limits(
     1e3, 1e7, "without high-resolution timers a sleep or a timeout ends at a tick, 1 to 10 ms late",
-    (WALL,), "boot without highres=off, on a machine whose clock event device can be set once",
+    (WALL,), "boot without highres=off, on a machine with a one-shot clock event device",
 )  # fmt: skip
 STEAL = Limits(
     0.0, 1.0, "without a steal clock nobody knows whether the CPU was taken away", (),

@@ -120,7 +120,7 @@ def figure(made: Graph) -> FlameGraph:
         key = [("program", "programs"), ("kernel", "kernel")]
     meaning = f"A frame is as wide as {width}. Frames below {100 * NARROWEST:g} % are left out."
     largest, pair = made.functions()[0]
-    spoken = f"{made.title}. The innermost frame that {_order(made)}: {largest}, {made.said(pair)}"
+    spoken = f"{made.title}. First of those that {_order(made)}: {largest}, {made.said(pair)}"
     return FlameGraph(made.title, meaning, spoken, made.frames(), key)
 
 
@@ -130,7 +130,7 @@ def functions(made: Graph, number: int = 1) -> Section:
         (name, *map(made.value, (pair.first, pair.second)[: len(made.labels)]))
         for name, pair in made.functions()
     ]
-    caption = f"Time without what they called; those that {_order(made)} first."
+    caption = f"Time without what they called; first those that {_order(made)}."
     heading = f"Functions of {' and '.join(made.labels)}"
     return table_section(
         f"functions-{number}", heading, caption, ("Innermost frame", *made.labels), rows

@@ -326,7 +326,8 @@ def _rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
             note = "the recorder did not finish: rows are those up to its last flush"
             if whole.torn_bytes:
                 note += f" ({plural(whole.torn_bytes, 'byte')} of an unfinished flush left out)"
-            return _signed(table), [note]
+            # Its stacks have no names yet, so that their numbers are no lines of a file.
+            return _signed(table.drop("stack", strict=False)), [note]
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
         raise VtaxError(f"{path}: cannot read its rows: {error}", "record again") from None
     raise VtaxError(f"{path} has neither {ROWS} nor {STREAM}", _NOT_A_RECORDING)
