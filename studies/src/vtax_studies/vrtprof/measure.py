@@ -122,7 +122,7 @@ def _targets(
     """The environments that the wanted figure needs; `hardware`: events that this machine has
     (emulated ones have none)."""
     machine = here()
-    copies = copies_on(machine)
+    copies = 1 if quick else copies_on(machine)
     xen = RecordOptions.of(every=EVERY, events=XEN_EVENTS)
     real = tuple(work for work in plan.workloads if work.line)
     builtin = tuple(work for work in plan.workloads if not work.line)
@@ -138,7 +138,7 @@ def _targets(
         _Target(UML, SPECS[UML], copies, counting, plan.workloads),
         _Target(CONTAINER, SPECS[CONTAINER], copies, counting, real),
     ]
-    many = (MANY_COPIES,) if copies == MANY_COPIES and not quick else ()
+    many = (MANY_COPIES,) if copies == MANY_COPIES else ()
     for guests in (*plan.guests, *many):
         if spec := guests_spec(machine, guests):
             targets.append(_Target(GUESTS[guests], spec, copies // guests, record, builtin))
