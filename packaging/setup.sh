@@ -49,7 +49,11 @@ libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | mean
 libblas-test | test libvtaxblas.so with the programs of netlib | tests of vtax-blas (skipped) | test
 qemu-utils | make the disks of the guests that a test switches | test of paging switch with guests as people have them (skipped) | test
 libblas3 | be the BLAS that those programs are made for | tests of vtax-blas (skipped) | test
-e2fsprogs | make disk images in tests | a test of the lab (skipped) | test
+e2fsprogs | make disks for guests | disk= of uml and qemu | use
+dbench | be a load of a disk | a test of loads (skipped) | test
+sysbench | be a load of a disk | a test of loads (skipped) | test
+bonnie++ | be a load of a disk | a test of loads (skipped) | test
+postmark | be a load of a disk | a test of loads (skipped) | test
 chromium | test report.html in a browser | a test of the report (skipped) | test'
 
 # --- toolchains -----------------------------------------------------------------------------

@@ -14,9 +14,14 @@ from vtax.core.checks.model import State
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.workloads.loads import ports
 from vtax.workloads.loads.base import LONGEST_OUTPUT, LoadResult
-from vtax.workloads.loads.registry import LOADS, PACKAGES, LoadPrograms, check, named
+from vtax.workloads.loads.disk import disk_loads
+from vtax.workloads.loads.registry import LOADS, OPTIONAL, PACKAGES, LoadPrograms, check, named
+from vtax.workloads.variables import DISK
 
 DATA = Path(__file__).parent / "data/loads"
+DISKS = {each.name for each in disk_loads()}
+SYSBENCH = 2511.70 + 1674.14 + 168.60
+"""Operations per second in the recorded output, by hand."""
 RECORDED = {
     "http": "wrk.txt",
     "ab": "ab.txt",
@@ -24,6 +29,8 @@ RECORDED = {
     "tcp-in": "tcp-in.json",
     "udp": "udp.json",
     "disk": "fio.json",
+    "dbench": "dbench.txt",
+    "sysbench": "sysbench.txt",
     "netperf-tcp": "netperf-tcp.txt",
     "netperf-udp": "netperf-udp.txt",
     "netperf-rr": "netperf-rr.txt",
@@ -74,6 +81,13 @@ def test_fio() -> None:
     assert LOADS["disk"].read("fio: a warning\n" + recorded("fio.json")) == found
 
 
+def test_dbench_and_sysbench() -> None:
+    assert read("dbench") == LoadResult(71.7723, "MB/s")
+    found = read("sysbench")
+    # Reads, writes and fsyncs.
+    assert (found.throughput, found.unit) == (SYSBENCH, "operations/s")
+
+
 def test_rounds_are_counted_between_the_first_and_the_last() -> None:
     times = "1700000000.000000000\n1700000000.500000000\n1700000002.000000000\n"
     found = LOADS["gzip"].read(times)
@@ -97,6 +111,11 @@ def test_rounds_are_counted_between_the_first_and_the_last() -> None:
         ("netperf-tcp", "establish control: are you sure", "printed no result: establish"),
         ("netperf-tcp", "THROUGHPUT=0.00\nTHROUGHPUT_UNITS=10^6bits/s", "nothing was transferred"),
         ("netperf-udp", recorded("netperf-tcp.txt"), "no valid REMOTE_RECV_CALLS"),
+        ("dbench", "Throughput fast", "printed no result"),
+        ("dbench", "Throughput 1.2.3 MB/sec", "the throughput is nan"),
+        ("dbench", "Throughput 0.0 MB/sec", "nothing was transferred"),
+        ("sysbench", "FATAL: Cannot open file", "printed no result: FATAL"),
+        ("sysbench", "    reads/s:   1.0\n", "printed no result"),
         ("gzip", "1700000000.000000000\n", "printed no result"),
         ("gzip", "1.000000000 1.000000000", "nothing was transferred"),
         ("http", "x" * (LONGEST_OUTPUT + 1), "more than"),
@@ -152,7 +171,9 @@ def test_command_lines_of_clients() -> None:
         "netperf -H 10.213.1.2,4 -p 12865 -t UDP_STREAM -l 3 -P 0 -f m -- -P ,12866 -m 1470 -R 1 "
         "-k REMOTE_RECV_THROUGHPUT,REMOTE_RECV_CALLS,THROUGHPUT_UNITS"
     )
-    assert {name for name, line in lines.items() if not line} == {"disk", "dgemm", "stream", "gzip"}
+    assert {name for name, line in lines.items() if not line} == {
+        *DISKS, "dgemm", "stream", "gzip",
+    }  # fmt: skip
 
 
 def test_a_load_has_a_server_and_a_client_or_neither() -> None:
@@ -160,6 +181,7 @@ def test_a_load_has_a_server_and_a_client_or_neither() -> None:
         linked = load.client("10.213.1.2", 10**9, 1) is not None
         assert linked == (load.server is not None) == (load.ready in ports.ALL)
         assert linked == (load.command(7).argv == ("sleep", "7"))
+        assert (DISK in load.command(7).argv) == (load.name in DISKS)
         assert load.about and load.needs
 
 
@@ -183,8 +205,8 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.remedy == "apt-get install wrk fio"
     assert LoadPrograms().find(Host(which=without(*PACKAGES))).state is State.MISSING
     # A program that not every distribution has may be missing.
-    some, all_ = (LoadPrograms().find(Host(which=without(*each))) for each in (("netperf",), ()))
-    assert (some.state, all_.detail) == (State.OK, f"{some.detail}, netperf")
+    some, all_ = (LoadPrograms().find(Host(which=without(*each))) for each in (OPTIONAL, ()))
+    assert (some.state, all_.detail) == (State.OK, ", ".join([some.detail, *OPTIONAL]))
     assert "netperf" not in some.detail
     host = Host(which=without("nginx"))
     monkeypatch.setattr("vtax.workloads.loads.registry.Host", lambda: host)

@@ -27,10 +27,14 @@ MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
 DISK_MODULE = "virtio_blk"
 """Module for a guest that has a disk."""
 
+FILE_SYSTEM_MODULES = ("crc32c_generic", "crc16", "mbcache", "jbd2", "ext4")
+"""Modules for a guest whose disk has a file system. The last needs those that a kernel has: newer
+ones have checksums built in."""
+
 NETWORK_MODULES = ("failover", "net_failover", "virtio_net")
 """Modules for a guest that has a link."""
 
-ALL_MODULES = (*MODULES, DISK_MODULE, *NETWORK_MODULES)
+ALL_MODULES = (*MODULES, DISK_MODULE, *FILE_SYSTEM_MODULES, *NETWORK_MODULES)
 
 META_PACKAGES = ("linux-image-amd64", "linux-image-generic")
 """Debian's and Ubuntu's names for `the current kernel`."""
@@ -231,7 +235,9 @@ def _bounded(image: Path) -> bytes:
 
 def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    modules = ModuleTree(source.modules).closure(ALL_MODULES)
+    tree = ModuleTree(source.modules)
+    there = [each for each in ALL_MODULES if each not in FILE_SYSTEM_MODULES[:-1] or tree.has(each)]
+    modules = tree.closure(there)
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
     if not (folder / "kernel").is_file():
         write_atomic(folder / "kernel", pvh_kernel(image) or image)

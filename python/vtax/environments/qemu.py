@@ -11,7 +11,15 @@ from typing import Any, ClassVar, Literal, Self
 from vtax.core.checks.model import Check
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_group, guest_kernel, link, qemu_program, sandbox, swap
+from vtax.environments import (
+    guest_disk,
+    guest_group,
+    guest_kernel,
+    link,
+    qemu_program,
+    sandbox,
+    swap,
+)
 from vtax.environments.base import (
     Allocation,
     HostTree,
@@ -72,6 +80,8 @@ class Qemu(HostTree, guest_group.Grouped):
         "smp": "number of CPUs (default: 1)",
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
+        **guest_disk.KEYS,
+        **guest_disk.IOPS,
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host for counters (default: off)",
@@ -83,6 +93,7 @@ class Qemu(HostTree, guest_group.Grouped):
         "qemu:accel=tcg,smp=2,mem=2G",
         "qemu:net=tap,rate=500M",
         "qemu:guests=2,mem=512M",
+        "qemu:disk=1G,iops=150",
     )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "qemu",
@@ -108,6 +119,7 @@ class Qemu(HostTree, guest_group.Grouped):
     kernel: Path | None = None
     page: bool = False
     swap_bytes: int = 0
+    disk: guest_disk.DataDisk = guest_disk.NONE
     emulator: Emulator = INSTALLED
     boot_timeout_s: float = BOOT_TIMEOUT_S
 
@@ -126,6 +138,7 @@ class Qemu(HostTree, guest_group.Grouped):
             kernel=kernel,
             page=_switch("page", options.get("page", "off")),
             swap_bytes=swap.size("qemu", options),
+            disk=guest_disk.wanted("qemu", options),
             link=wanted,
             guests=guest_group.count("qemu", options, memory, wanted),
         )
@@ -147,6 +160,7 @@ class Qemu(HostTree, guest_group.Grouped):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
         if self.swap_bytes:
             swap.check_guest()
+        self.disk.check()
         link.check("qemu", self.link)
         guest_kernel.prepare(self.kernel)
 
@@ -154,7 +168,9 @@ class Qemu(HostTree, guest_group.Grouped):
         def start() -> Machine:
             return Machine(self, work, cpus, *place)
 
-        return swap.started(start, self.name, work, self.swap_bytes, swap.VIRTIO_DEVICE)
+        own = guest_disk.VIRTIO_DEVICES[1 if self.swap_bytes else 0]
+        disks = [*swap.disk(self.swap_bytes, guest_disk.VIRTIO_DEVICES[0]), *self.disk.disk(own)]
+        return guest_disk.started(start, self.name, work, disks)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (*shared_tree(machine), counting(machine), pausing(machine), *link.offered(machine))
@@ -188,7 +204,7 @@ class Qemu(HostTree, guest_group.Grouped):
         return (
             f"{how.get(kind, 'QEMU')}, Linux {release}, "
             f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
-            f"{link.said(self.link)}{guest_group.said(self.guests)}"
+            f"{self.disk.said()}{link.said(self.link)}{guest_group.said(self.guests)}"
         )
 
     def _choose(self) -> tuple[Literal["kvm", "tcg"], Sequence[str]]:
@@ -205,9 +221,15 @@ class Qemu(HostTree, guest_group.Grouped):
         from vtax.environments.kvm_probe import probe
 
         key = f"{self.cpu}{self.kernel}"
-        # Whether KVM works depends on neither disk nor link, which are not made for the probe.
+        # Whether KVM works depends on neither disks nor link, which are not made for the probe.
         probed = replace(
-            self, accel="kvm", swap_bytes=0, link=None, guests=1, boot_timeout_s=PROBE_TIMEOUT_S
+            self,
+            accel="kvm",
+            swap_bytes=0,
+            disk=guest_disk.NONE,
+            link=None,
+            guests=1,
+            boot_timeout_s=PROBE_TIMEOUT_S,
         )
         return probe(probed, allowed_cpus()[-self.smp :], key)
 
@@ -224,6 +246,8 @@ class Qemu(HostTree, guest_group.Grouped):
         line += export("work", sandbox.WORK, "multidevs=remap")
         if self.swap_bytes:
             line += swap.virtio_disk()
+        if self.disk:
+            line += guest_disk.virtio_disk(guest_disk.FILE, "disk", self.disk.iops)
         if self.link:
             # Its threads' names say which is which.
             line += ["-name", "guest=vtax,debug-threads=on"]
@@ -243,7 +267,8 @@ class Qemu(HostTree, guest_group.Grouped):
         return self.emulator.program or program()
 
     def _parameters(self, guest: guest_kernel.GuestKernel) -> list[str]:
-        unused = [] if self.swap_bytes else [guest_kernel.DISK_MODULE]
+        unused = [] if self.swap_bytes or self.disk else [guest_kernel.DISK_MODULE]
+        unused += [] if self.disk else guest_kernel.FILE_SYSTEM_MODULES
         unused += [] if self.link else guest_kernel.NETWORK_MODULES
         modules = [each for each in guest.modules if Path(each).stem not in unused]
         return [*qemu_program.tree_parameters(modules), *self.emulator.parameters]

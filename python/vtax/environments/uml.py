@@ -13,7 +13,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_group, link, sandbox, swap
+from vtax.environments import guest_disk, guest_group, link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
@@ -37,7 +37,8 @@ from vtax.workloads.base import MachineShape
 AGENT_INSIDE = Path("/run/vtax/agent")
 FIX_INSIDE = Path("/run/vtax/umlfix.so")
 MODULES = Path("/usr/lib/uml/modules")
-SWAP_DEVICE = "/dev/ubda"
+DISKS = (("ubd0", "/dev/ubda"), ("ubd1", "/dev/ubdb"))
+"""A disk's name on the command line, and in the guest."""
 LINKS: Mapping[LinkKind, str | None] = {"vde": "eth0", "tap": "vec0"}
 SMALLEST_BYTES = 48 << 20
 """A kernel without room for its own tables panics; 48 MiB boots with some to spare."""
@@ -84,6 +85,7 @@ class UserModeLinux(HostTree, guest_group.Grouped):
     keys: ClassVar[Mapping[str, str]] = {
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
+        **guest_disk.KEYS,
         **guest_group.KEYS,
         **link.KEYS,
     }
@@ -106,13 +108,15 @@ class UserModeLinux(HostTree, guest_group.Grouped):
 
     memory_bytes: int = 1 << 30
     swap_bytes: int = 0
+    disk: guest_disk.DataDisk = guest_disk.NONE
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         memory = guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES)
         wanted = link.wanted("uml", options, LINKS)
         guests = guest_group.count("uml", options, memory, wanted)
-        return cls(memory, swap.size("uml", options), link=wanted, guests=guests)
+        disk = guest_disk.wanted("uml", options)
+        return cls(memory, swap.size("uml", options), disk, link=wanted, guests=guests)
 
     def shape(self) -> MachineShape:
         return MachineShape(1, self.memory_bytes)
@@ -124,13 +128,18 @@ class UserModeLinux(HostTree, guest_group.Grouped):
         binaries.find("vtax-agent")
         if self.swap_bytes:
             swap.check_guest()
+        self.disk.check()
         link.check("uml", self.link)
 
     def start_one(self, work: Path, cpus: Sequence[int], *place: Any) -> Machine:
         def start() -> Machine:
             return Machine(self, work, cpus, *place)
 
-        return swap.started(start, self.name, work, self.swap_bytes, SWAP_DEVICE)
+        return guest_disk.started(start, self.name, work, self._disks())
+
+    def _disks(self) -> Sequence[guest_disk.GuestDisk]:
+        swapped, own = (device for _, device in DISKS)
+        return (*swap.disk(self.swap_bytes, swapped), *self.disk.disk(own))
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (*shared_tree(machine), pausing(machine), *link.offered(machine))
@@ -170,8 +179,8 @@ class UserModeLinux(HostTree, guest_group.Grouped):
             "vtax.channel=/dev/ttyS0",
             f"vtax.modules={overlay_module()}",
         ]
-        if self.swap_bytes:
-            parameters.append(f"ubd0={sandbox.WORK / swap.DISK}")
+        names = {device: name for name, device in DISKS}
+        parameters += [f"{names[each.device]}={sandbox.WORK / each.file}" for each in self._disks()]
         argv = sandbox.command(box, [str(kernel()), *parameters, *self._linked(allocation.number)])
         return Launch(
             sandbox.pinned(allocation.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
@@ -190,7 +199,7 @@ class UserModeLinux(HostTree, guest_group.Grouped):
         return (
             f"user-mode Linux {release} (paravirtualized kernel as a host process), "
             f"1 CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
-            f"{link.said(self.link)}{guest_group.said(self.guests)}"
+            f"{self.disk.said()}{link.said(self.link)}{guest_group.said(self.guests)}"
         )
 
 

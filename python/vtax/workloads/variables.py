@@ -31,6 +31,8 @@ PREFIXES: tuple[str, ...] = (
 )  # fmt: skip
 """A variable whose name begins like one of these changes results."""
 
+DISK = "/run/vtax/disk"
+"""Where programs find the machine's own disk (`disk=`); no such folder: it has none."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LOCALE = ("LANG", "LANGUAGE", "LC_", "TMPDIR")

@@ -165,7 +165,7 @@ class XenConfiguration(HostTree):
 
 def measured_modules(kernel: GuestKernel) -> tuple[str, ...]:
     """What the kernel of `native` and `dom0` loads."""
-    unused = guest_kernel.NETWORK_MODULES
+    unused = (*guest_kernel.NETWORK_MODULES, *guest_kernel.FILE_SYSTEM_MODULES)
     return tuple(each for each in kernel.modules if Path(each).stem not in unused)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vtax.environments import swap
+from vtax.environments import guest_disk
 from vtax.environments.emulated_host import exports, ports
 from vtax.environments.xen import parts
 
@@ -21,7 +21,10 @@ CONSOLE = PurePosixPath("/dev/hvc0")
 """The guest's console, which is the channel to its agent: its kernel prints only why it died."""
 
 
-_DISK = f"format=raw,vdev=xvda,access=rw,script={parts.DISK_SCRIPT},target={swap.VIRTIO_DEVICE}"
+_DISK = (
+    f"format=raw,vdev=xvda,access=rw,script={parts.DISK_SCRIPT},"
+    f"target={guest_disk.VIRTIO_DEVICES[0]}"
+)
 """Its back end is dom0's kernel, by a script that the toolstack runs (xl-disk-configuration(5))."""
 
 

@@ -11,7 +11,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import link, packages, qemu_program, sandbox, swap
+from vtax.environments import guest_disk, link, packages, qemu_program, sandbox, swap
 from vtax.environments.base import (
     ON_OFF,
     MachineLike,
@@ -159,12 +159,13 @@ class Xen(XenConfiguration):
 
         if self.host is not None:
             return CopyingMachine(RemoteDomu(self, self.host), work, cpus, self.pushed)
-        device = swap.VIRTIO_DEVICE if self.domain != "domu" else dom0.SWAP_DEVICE
+        device = guest_disk.VIRTIO_DEVICES[0] if self.domain != "domu" else dom0.SWAP_DEVICE
 
         def start() -> MachineLike:
             return XenMachine(self, work, cpus)
 
-        return swap.started(start, self.name, work, self.swap_bytes, device)
+        disks = swap.disk(self.swap_bytes, device)
+        return guest_disk.started(start, self.name, work, disks)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         release = facts.get("kernel", {}).get("release", "?")

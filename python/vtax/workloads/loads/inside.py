@@ -1,29 +1,23 @@
-"""Loads without a link: a disk, and programs that compute, as references."""
+"""Loads without a link: programs again and again, and those that compute, as references."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from vtax.core.errors import VtaxError
 from vtax.workloads.base import Command
 from vtax.workloads.dgemm import DGEMM_PROGRAM, Dgemm
 from vtax.workloads.loads.base import (
     GRACE_S,
-    PERCENTILES,
     Load,
     LoadResult,
     bounded,
-    json_object,
-    number,
     positive,
     unreadable,
 )
 from vtax.workloads.stream import STREAM_PROGRAM
 
-DISK_SIZE = "32M"
 DATA = "data"
 DATA_BYTES = 256 << 10
 ROUND_S = 120.0
@@ -36,42 +30,6 @@ while :; do
 done
 """
 _TIME = re.compile(r"[0-9]{1,12}\.[0-9]{9}")
-
-
-@dataclass(frozen=True)
-class Disk(Load):
-    """fio: random reads and writes of 4 KiB in a file of the folder of results.
-
-    What serves the file depends on the machine: QEMU by 9p, gVisor's gofer, user-mode Linux's own
-    process.
-    """
-
-    name: str
-    about: str
-    needs: ClassVar[tuple[str, ...]] = ("fio",)
-
-    def command(self, seconds: int) -> Command:
-        job = ["--name=disk", "--filename=disk", f"--size={DISK_SIZE}", "--unlink=1", "--bs=4k"]
-        job += ["--rw=randrw", "--randseed=1", "--ioengine=psync", "--thread"]
-        line = ("fio", *job, f"--runtime={seconds}", "--time_based", "--output-format=json")
-        return Command(line, timeout_s=seconds + ROUND_S)
-
-    def read(self, stdout: str) -> LoadResult:
-        jobs = json_object("fio", stdout).get("jobs")
-        if not (isinstance(jobs, list) and len(jobs) == 1):
-            raise unreadable("fio", stdout)
-        (job,) = jobs
-        if number("fio", job, "error"):
-            raise VtaxError(f"fio failed with error {job['error']}")
-        ways = ("read", "write")
-        rate = sum(number("fio", job, way, "iops") for way in ways)
-        done = sum(number("fio", job, way, "total_ios") for way in ways)
-        found = {
-            percent: number("fio", job, "read", "clat_ns", "percentile", f"{percent}.000000") * 1e-9
-            for percent in PERCENTILES
-        }
-        value = positive("fio", "the rate", rate)
-        return LoadResult(value, "operations/s", percentiles=found, requests=int(done))
 
 
 @dataclass(frozen=True)

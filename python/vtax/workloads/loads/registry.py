@@ -9,8 +9,9 @@ from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.specs import unknown
 from vtax.workloads.loads.base import Load
+from vtax.workloads.loads.disk import disk_loads
 from vtax.workloads.loads.http import Ab, Wrk
-from vtax.workloads.loads.inside import Disk, references
+from vtax.workloads.loads.inside import references
 from vtax.workloads.loads.iperf import Tcp, Udp
 from vtax.workloads.loads.netperf import Datagrams, RequestResponse, Stream
 
@@ -26,7 +27,7 @@ LOADS: Mapping[str, Load] = {
         Stream("netperf-tcp", "netperf's TCP_STREAM: one TCP stream to the machine"),
         Datagrams("netperf-udp", "netperf's UDP_STREAM: datagrams of 1,470 bytes to the machine"),
         RequestResponse("netperf-rr", "netperf's TCP_RR: a byte to the machine and one back"),
-        Disk("disk", "random reads and writes of 4 KiB in the folder of results (fio)"),
+        *disk_loads(),
         *references(),
     )
 }
@@ -38,8 +39,15 @@ PACKAGES = {
     "fio": "fio",
 }
 """Debian's package of each program."""
-OPTIONAL = {"netperf": "netperf"}
-"""Packages of programs that not every distribution has: Debian has this one in non-free."""
+OPTIONAL = {
+    "netperf": "netperf",
+    "dbench": "dbench",
+    "sysbench": "sysbench",
+    "bonnie++": "bonnie++",
+    "postmark": "postmark",
+}
+"""Packages of programs that setup does not install: Debian has netperf in non-free, and the others
+serve to compare with a paper."""
 
 
 def named(names: Sequence[str]) -> tuple[Load, ...]:
