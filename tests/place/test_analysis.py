@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 import place_data
 from place_data import PAPER, runs
@@ -34,6 +35,22 @@ def test_the_papers_numbers_are_these_elasticities(name: str, elasticity: float)
 def test_a_straight_line_through_the_control_is_found(true: float, speeds: list[float]) -> None:
     points = [(speed, 100 - true * (100 - speed)) for speed in speeds]
     assert place.slope(points) == pytest.approx(true, abs=1e-9)
+
+
+def test_cpu_time_has_the_interval_of_its_mean_and_power_its_mean() -> None:
+    control = dataclasses.replace(runs(0.0)[0], speed_asked_percent=100.0)
+    shares = (0.10, 0.12, 0.17)
+    own = [dataclasses.replace(control, service_cpu=share, watts=100 * share) for share in shares]
+    (point,) = one(own).points
+    low, high = stats.t.interval(
+        0.95, len(shares) - 1, loc=100 * np.mean(shares), scale=100 * stats.sem(shares)
+    )
+    assert (point.service_cpu_low, point.service_cpu_high) == pytest.approx((low, high))
+    assert point.watts == pytest.approx(13)
+    (alone,) = one(own[:1]).points
+    assert alone.service_cpu_low is alone.service_cpu_high is None
+    (lacking,) = one([*own, dataclasses.replace(control, service_cpu=None)]).points
+    assert lacking.service_cpu_low is None and lacking.watts == pytest.approx(13)
 
 
 def test_a_drift_is_no_loss() -> None:

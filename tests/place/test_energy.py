@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from vtax.core.runner.repetition import Repetition
 from vtax.place.energy import ABSENT, REFUSED, EnergyReading, measured_watts, metered
+from vtax.place.instruments.power import WATTS, Power
 
 ZONES = "sys/class/powercap"
 
@@ -30,6 +32,24 @@ def test_packages_are_measured_and_their_parts_are_not(tmp_path: Path) -> None:
     longest = time.monotonic() - begin
     assert list(drawn.watts) == ["package-0"] and drawn.absent is None
     assert drawn.watts["package-0"] > 2.0 / longest * 0.99
+
+
+def test_the_power_of_all_packages_is_a_metric_of_the_run(tmp_path: Path) -> None:
+    for number, energy_uj in enumerate((1_000_000, 5_000_000)):
+        zone(tmp_path, str(number), f"package-{number}", energy_uj)
+    this = Repetition("load", None, tmp_path, "run", tmp_path, ())  # type: ignore[arg-type]
+    begin = time.monotonic()
+    with Power(tmp_path).around(this):
+        for each in (tmp_path / ZONES).iterdir():
+            (each / "energy_uj").write_text(f"{int((each / 'energy_uj').read_text()) + 3_000_000}")
+    longest = time.monotonic() - begin
+    (metric,) = this.metrics
+    assert (metric.name, metric.unit, metric.better) == (WATTS, "W", "lower")
+    assert metric.value > 6.0 / longest * 0.99
+    this = Repetition("load", None, tmp_path, "run", tmp_path, ())  # type: ignore[arg-type]
+    with Power(tmp_path / "none").around(this):
+        pass
+    assert this.metrics == []
 
 
 def test_counters_for_root_alone(tmp_path: Path) -> None:

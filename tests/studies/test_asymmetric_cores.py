@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from syrupy.assertion import SnapshotAssertion
 
 import asymmetric_data
-from asymmetric_data import ALONE, PAPER, Made
+from asymmetric_data import ALONE, DISKS, PAPER, Made
 from browser_page import OVERLAPS, Visit
 from command_line import one_line, without_root
 from vtax.core.errors import MisuseError, VtaxError
@@ -29,14 +29,18 @@ from vtax_studies.asymmetric_cores import data as m
 from vtax_studies.asymmetric_cores.claims import RULES, agreed, less, near
 from vtax_studies.asymmetric_cores.data import Data, Interval
 from vtax_studies.asymmetric_cores.setup import (
+    DISK,
     EMULATED_HOST,
     FIGURES,
     FULL,
     LOWEST,
     QEMU,
+    REFERENCES,
     SLOW_GUEST,
     SPECS,
+    SPINDLE,
     STATED,
+    SURVEY,
     TAP,
     VDE,
     VDE_FOUR,
@@ -72,6 +76,10 @@ def changed(load: str, **fields: Any) -> Data:
     return asymmetric_data.data({load: replace(PAPER[load], **fields)})
 
 
+def with_disks(name: str, **fields: Any) -> Data:
+    return asymmetric_data.data(disks={**DISKS, name: replace(DISKS[name], **fields)})
+
+
 def test_it_is_registered_by_its_name_with_a_hyphen() -> None:
     assert installed()["asymmetric-cores"] is STUDY
     assert STUDY.found == "Found (measured)"
@@ -100,7 +108,10 @@ def test_what_is_as_the_paper_has_it_holds(data: Data) -> None:
         *((f"kept-{load}-{where}", changed(load, elasticity=0.9))
           for load in ("ab", "tcp", "udp") for where in ("vde", "qemu")),
         ("kept-ab-vde", changed("ab", elasticity=-0.1)),
-        ("kept-cpu-bound", asymmetric_data.data(alone=replace(ALONE, elasticity=0.3))),
+        *((f"kept-cpu-bound-{load}", asymmetric_data.data(alone=replace(ALONE, elasticity=0.3)))
+          for load in REFERENCES),
+        ("disk-bound-idle", with_disks(SPINDLE, cpu=0.2)),
+        ("fast-disk-busier", with_disks(DISK, cpu=0.02)),
         ("cpu-bound-in-proportion", asymmetric_data.data(alone=replace(ALONE, elasticity=0.3))),
         ("cpu-bound-needs-no-service", changed("dgemm", elasticity=0.5)),
         ("cpu-bound-loses-most", changed("ab", elasticity=0.95)),
@@ -134,7 +145,10 @@ def test_the_hypothesis_is_contradicted_where_busy_loads_are_sensitive() -> None
     [
         # The interval allows both.
         *((f"kept-{load}-vde", changed(load, noise=NOISY)) for load in ("ab", "tcp", "udp")),
-        ("kept-cpu-bound", asymmetric_data.data(alone=replace(ALONE, noise=NOISY))),
+        ("kept-cpu-bound-dgemm", asymmetric_data.data(alone=replace(ALONE, noise=NOISY))),
+        ("disk-bound-idle", with_disks(SPINDLE, cpu=0.1, cpu_noise=0.1)),
+        ("disk-bound-idle", asymmetric_data.data(disks={DISK: DISKS[DISK]})),
+        ("fast-disk-busier", with_disks(DISK, cpu=0.05, cpu_noise=0.5)),
         ("cpu-bound-in-proportion", asymmetric_data.data(alone=replace(ALONE, noise=1.0))),
         ("cpu-bound-needs-no-service", changed("dgemm", noise=NOISY)),
         ("cpu-bound-loses-most", changed("ab", noise=NOISY)),
@@ -156,7 +170,7 @@ def test_the_hypothesis_is_contradicted_where_busy_loads_are_sensitive() -> None
         ("cpu-rises-ab", asymmetric_data.data(without=("ab",))),
         # The core is always busy.
         ("cpu-rises-tcp", changed("tcp", cpu=0.99)),
-        ("kept-cpu-bound", asymmetric_data.data(alone=None)),
+        ("kept-cpu-bound-dgemm", asymmetric_data.data(alone=None)),
         ("kept-ab-vde", asymmetric_data.data(rounds=1)),
     ],
 )
@@ -202,6 +216,18 @@ def test_the_hypothesis_leaves_out_what_uses_no_service(data: Data) -> None:
     assert rival.n == 12, "dgemm has one, and an elasticity too"
 
 
+def test_performance_per_watt_is_there_where_the_host_counts_energy(outcome: Outcome) -> None:
+    assert "power" not in {table.name for table in outcome.tables}
+    counted = changed("tcp", watts=80.0)
+    found = made(STUDY, counted, StudyOptions(), asymmetric_data.MACHINE)
+    (table,) = [each for each in found.tables if each.name == "power"]
+    assert {row[1] for row in table.rows} == {"tcp"}
+    for row in table.rows:
+        assert row[3:5] == ("80.0", "60.0")
+        # 85 % of the throughput by 75 % of the power.
+        assert float(row[5].split()[0]) == pytest.approx(100 * 0.85 / 0.75, rel=0.01)
+
+
 def test_twelve_pairs_are_planned() -> None:
     served = [load for load in FULL.loads if load != "dgemm"]
     slowed = [name for name in FULL.environments if name != TAP]
@@ -223,7 +249,7 @@ def test_a_claim_says_why_its_data_are_missing() -> None:
     lost = Data(without.served, left_out=reasons)
     reasons = {claim.name: claim.reason for claim in judge(RULES, lost)}
     assert reasons["kept-tcp-qemu"] == f"{QEMU}: {asymmetric_data.REASON}."
-    assert "its vCPU could not move" in reasons["kept-cpu-bound"]
+    assert "its vCPU could not move" in reasons["kept-cpu-bound-dgemm"]
 
 
 def test_cautions(outcome: Outcome) -> None:
@@ -282,9 +308,10 @@ def test_files(outcome: Outcome, data: Data, tmp_path: Path) -> None:
     write(STUDY, outcome, tmp_path)
     points = pl.read_parquet(tmp_path / "points.parquet")
     assert data.served is not None and data.slow_guest is not None
-    both = (*data.served.loads, *data.slow_guest.loads)
-    assert points.height == sum(len(each.points) for each in both)
-    assert set(points["slowed"]) == {"service", "vCPUs"}
+    assert data.disks is not None
+    every = (*data.served.loads, *data.slow_guest.loads, *data.disks.loads)
+    assert points.height == sum(len(each.points) for each in every)
+    assert set(points["slowed"]) == {"service", "vCPUs", "nothing"}
     assert {"environment", "load", "backend", "relative_percent", "busy_percent"} <= {
         *points.columns
     }
@@ -334,7 +361,7 @@ class Campaign:
         for number in range(3):
             self.listener.extended(1)
             self.listener.running(name, number)
-        loads = {load: PAPER[load] for load in self.request.loads}
+        loads = {load: PAPER.get(load, ALONE) for load in self.request.loads}
         record = asymmetric_data.record(name, loads)
         self.folder.write_record(record)
         return record.model_copy(update={"state": "interrupted"}) if self.interrupted else record
@@ -373,20 +400,25 @@ def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
     assert [(*each.environments, each.vcpus) for each in campaigns.asked] == [
         (SPECS[VDE], False), (SPECS[VDE_FOUR], False),
         (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
+        (SPECS[SPINDLE], False), (SPECS[DISK], False),
     ]  # fmt: skip
     loads = [set(each.loads) for each in campaigns.asked[1:4]]
-    assert loads == [{"ab"}, set(FULL.loads), {"dgemm"}]
-    assert all(tuple(each.speeds) == FULL.speeds for each in campaigns.asked)
+    assert loads == [{"ab"}, set(FULL.loads), set(REFERENCES)]
+    assert all(tuple(each.speeds) == FULL.speeds for each in campaigns.asked[:5])
+    assert all(
+        (tuple(each.loads), each.speeds) == (SURVEY.loads, ()) for each in campaigns.asked[5:]
+    )
     assert data.left_out == {QEMU: "its network does not come up"}
     assert data.served is not None and data.slow_guest is not None
     served = [each.spec for each in data.served.environments]
     assert served == [SPECS[VDE], SPECS[VDE_FOUR], SPECS[TAP]]
-    # A first look and 5 rounds of 4 speeds, each beside a control, for 7 loads and twice for one.
+    # A first look and 5 rounds of 4 speeds, each beside a control: 7 loads three times, ab behind a
+    # switch of four, 3 with slow vCPUs. 5 loads of two disks have a first look and 5 rounds.
     one = 1 + 2 * 5 * 4
-    assert steps[0] == (1, 3 * 7 * one + 2 * one, VDE)
-    assert steps[-1] == (12, 9 + 7 * one, TAP), "what is done was taken off"
+    assert steps[0] == (1, 3 * 7 * one + one + 3 * one + 2 * 5 * 6, VDE)
+    assert steps[-1] == (18, 15 + 5 * 6, DISK), "what is done was taken off"
     kept = sorted(tmp_path.glob("runs/*/report.html"))
-    assert len(kept) == 4
+    assert len(kept) == 6
 
 
 def test_xen_is_measured_alone_and_shorter(campaigns: type[Campaign], tmp_path: Path) -> None:

@@ -17,9 +17,12 @@ from vtax.place.analysis import SpeedRun
 from vtax.place.record import PlaceEnvironment, PlaceRecord
 from vtax_studies.asymmetric_cores.data import Data, joined
 from vtax_studies.asymmetric_cores.setup import (
+    DISK,
     QEMU,
+    REFERENCES,
     SPECS,
     SPEEDS,
+    SPINDLE,
     TAP,
     VDE,
     VDE_FOUR,
@@ -34,10 +37,11 @@ DESCRIBED = {
     TAP: "user-mode Linux 6.1, 1 CPU, 1 GiB",
     VDE_FOUR: "user-mode Linux 6.1, 4 guests",
     **dict.fromkeys((XEN, XEN_FOUR), "domU (PV) of Xen 4.17, on an emulated machine (QEMU TCG)"),
+    **dict.fromkeys((DISK, SPINDLE), "QEMU with KVM, Linux 6.1, 1 CPU, a disk"),
 }
 SERVICE = {
     **dict.fromkeys((VDE, VDE_FOUR), "vde_switch (switch)"),
-    QEMU: "qemu-system-x86 (main-loop)",
+    **dict.fromkeys((QEMU, DISK, SPINDLE), "qemu-system-x86 (main-loop)"),
     **dict.fromkeys((XEN, XEN_FOUR), "vif1.0-q0-guest-rx (xen)"),
 }
 DOES_NOT = {"quota": "slowness below the quota", "hog": "slow instructions"}
@@ -59,6 +63,10 @@ class Made:
     saturated: bool = False
     """Whether the load's client is saturated, at every speed."""
     noise: float = 0.003
+    cpu_noise: float = 0.0
+    """Of the service's CPU time, relative to it."""
+    watts: float | None = None
+    """The host's power at full speed; half of it goes with the speed."""
 
 
 PAPER: Mapping[str, Made] = {
@@ -71,12 +79,15 @@ PAPER: Mapping[str, Made] = {
     "tcp-in": Made(0.35, 0.70, 50.0),
 }
 ALONE = Made(0.84, 1.0, 0.0)
-"""dgemm with slow vCPUs."""
+"""A CPU-bound load with slow vCPUs."""
+DISKS = {SPINDLE: Made(0.0, 0.05, 0.0), DISK: Made(0.0, 0.4, 0.0)}
+"""What a load of a disk is in each environment."""
 
 
 def runs(name: str, load: str, made: Made, rounds: int) -> Iterator[SpeedRun]:
     """Each point beside its own control, in the same round."""
     chance, pair = random.Random(f"{name} {load}"), 0
+    unsteady = random.Random(f"{name} {load} CPU")
     for _ in range(rounds):
         for backend in DOES_NOT:
             lost = made.hog if backend == "hog" and made.hog is not None else made.elasticity
@@ -93,9 +104,11 @@ def runs(name: str, load: str, made: Made, rounds: int) -> Iterator[SpeedRun]:
                         round=pair,
                         throughput=1e6 * share * math.exp(chance.gauss(0, made.noise)),
                         unit=UNITS.get(load, "requests/s"),
-                        service_cpu=min(made.cpu * share, asked / 100.0),
+                        service_cpu=min(made.cpu * share, asked / 100.0)
+                        * (1.0 + made.cpu_noise * unsteady.gauss(0, 1)),
                         device_percent=made.link * share if made.link else None,
                         client_saturated=made.saturated,
+                        watts=made.watts and made.watts * (50.0 + asked / 2.0) / 100.0,
                     )
 
 
@@ -103,7 +116,7 @@ def record(name: str, loads: Mapping[str, Made], rounds: int = 5) -> PlaceRecord
     """The record of one environment, without the hypothesis, which is about all environments."""
     own = [run for load, made in loads.items() for run in runs(name, load, made, rounds)]
     service = SERVICE.get(name)
-    if service is None:
+    if service is None or name in DISKS:
         own = [replace(run, backend="") for run in own if run.is_control]
     return PlaceRecord(
         vtax_version="0",
@@ -139,15 +152,21 @@ def data(
     *,
     environments: tuple[str, ...] = (VDE, QEMU, TAP),
     alone: Made | None = ALONE,
+    disks: Mapping[str, Made] = DISKS,
     without: tuple[str, ...] = (),
     rounds: int = 5,
 ) -> Data:
     """Everything as in the paper, except for `changes` of loads in all environments."""
     loads = {name: each for name, each in {**PAPER, **(changes or {})}.items()
              if name not in without}  # fmt: skip
-    slow_guest = record(QEMU, {"dgemm": alone}, rounds) if alone else None
+    slow_guest = record(QEMU, dict.fromkeys(REFERENCES, alone), rounds) if alone else None
+    surveyed = [
+        record(name, dict.fromkeys(("disk", "dbench"), made), rounds)
+        for name, made in disks.items()
+    ]
     return Data(
         joined([record(name, loads, rounds) for name in environments]),
         joined([slow_guest] if slow_guest else []),
+        joined(surveyed),
         left_out={name: REASON for name in (VDE, QEMU, TAP) if name not in environments},
     )

@@ -61,6 +61,8 @@ class SpeedRun:
     """Wakeups of the service's threads."""
     requests_per_s: float | None = None
     packets_per_s: float | None = None
+    watts: float | None = None
+    """The host's power."""
     service_instructions_per_s: float | None = None
     """None also where the machine has no PMU."""
     client_saturated: bool = False
@@ -233,6 +235,7 @@ def _point(
     relative, low, high = _relative(runs, controls)
     cpu = _mean(runs, lambda run: run.service_cpu)
     device = _mean(runs, lambda run: run.device_percent)
+    cpu_low, cpu_high = _interval([run.service_cpu for run in runs])
     return PlacePoint(
         speed_asked_percent=runs[0].speed_asked_percent,
         speed_obtained_percent=_mean(runs, lambda run: run.speed_obtained_percent),
@@ -243,12 +246,26 @@ def _point(
         service_cpu_percent=None if cpu is None else FULL * cpu,
         device_percent=device,
         combined_usage_percent=None if cpu is None or device is None else FULL * cpu + device,
+        service_cpu_low=cpu_low,
+        service_cpu_high=cpu_high,
+        watts=_mean(runs, lambda run: run.watts),
         n=len(runs),
         throughput=statistics.median(run.throughput for run in runs),
         unit=runs[0].unit,
         left_out=left_out,
         marks=marks,
     )
+
+
+def _interval(shares: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean, in percent; None where fewer than two runs have a value, or
+    one lacks it."""
+    known = [FULL * each for each in shares if each is not None]
+    if len(known) < 2 or len(known) < len(shares):
+        return None, None
+    error = statistics.stdev(known) / math.sqrt(len(known))
+    mean, half = statistics.fmean(known), Estimate(0.0, error, len(known) - 1).half_width()
+    return mean - half, mean + half
 
 
 def _relative(

@@ -19,8 +19,9 @@ from vtax.place import analysis
 from vtax.place import hypothesis as place_hypothesis
 from vtax.place.analysis import FULL, SpeedRun
 from vtax.place.host_program import HostAround
-from vtax.place.instruments import service_threads, slow_core
+from vtax.place.instruments import power, service_threads, slow_core
 from vtax.place.instruments.load import Loading, is_saturated, serve
+from vtax.place.instruments.power import Power
 from vtax.place.instruments.service_threads import ServiceThreads
 from vtax.place.instruments.slow_core import SlowCore
 from vtax.place.record import PlaceEnvironment, PlaceRecord
@@ -249,6 +250,7 @@ class PlaceCampaign(StagedCampaign[PlaceRequest, PlaceRecord, _Task]):
             instruments.append(SlowCore(seen.service, point.backend, point.speed))
         load, cpus = request.loads[point.load], (seen.client_cpu,)
         works_s = request.seconds if load.server else None
+        instruments.append(Power())
         instruments.append(ServiceThreads(seen.service, works_s))
         instruments.append(Loading(load, request.seconds, cpus))
         environment = request.environments[point.environment]
@@ -362,6 +364,7 @@ def _run(task: _Task, pair: int, done: Done, seconds: int) -> SpeedRun:
         wakeups_per_s=found.get(service_threads.WAKEUPS),
         requests_per_s=found["requests"] / seconds if "requests" in found else None,
         packets_per_s=_packets(found, seconds),
+        watts=found.get(power.WATTS),
         client_saturated=is_saturated(metrics),
         honoured=found.get(slow_core.HONOURED, 1.0) > 0,
     )

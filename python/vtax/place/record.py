@@ -30,6 +30,11 @@ class PlacePoint(Strict):
     combined_usage_percent: float | None
     """CPU seconds per second of the service domain, in percent of one core at any speed; use of the
     link or disk, in percent of its stated rate; the sum of both."""
+    service_cpu_low: float | None = None
+    service_cpu_high: float | None = None
+    """The 95 % interval of the service domain's CPU time."""
+    watts: float | None = None
+    """The host's mean power; None: it has no counter of energy."""
     n: Count
     """Runs behind the point."""
     throughput: float

@@ -21,15 +21,19 @@ from vtax_studies.asymmetric_cores.setup import (
     BUSIER,
     CPU_BOUND,
     CPU_FIGURES,
+    DISK,
     ELASTICITY,
     IDEAL,
     KEPT,
     KEPT_LATER,
+    LOW_CPU,
     NAMES,
     NEAR,
     NEAR_ELASTICITY,
     QEMU,
+    REFERENCES,
     SLOWED,
+    SPINDLE,
     TCP,
     UDP,
     USAGE_FIGURES,
@@ -69,9 +73,9 @@ def kept(data: Data, name: str, load: str) -> Judgement:
     return _kept(m.kept(data.load(name, load)), data.title(name), KEPT[load])
 
 
-def kept_alone(data: Data) -> Judgement:
-    """What the CPU-bound load keeps at the lowest speed of its guest's vCPUs."""
-    found = m.kept(data.alone(CPU_BOUND))
+def kept_alone(data: Data, load: str) -> Judgement:
+    """What a CPU-bound load keeps at the lowest speed of its guest's vCPUs."""
+    found = m.kept(data.alone(load))
     return _kept(found, data.title(QEMU), KEPT[CPU_BOUND])
 
 
@@ -83,6 +87,29 @@ def in_proportion(data: Data) -> Judgement:
         f"{data.title(QEMU)}: {_listed(found, 2)} % for each %",
         agreed(near(each, stated, NEAR_ELASTICITY) for each in found.values()),
         f"Intervals have to lie within {NEAR_ELASTICITY:g} of {stated:.2f}{_disagree(found)}.",
+    )
+
+
+def idle_with_a_disk(data: Data) -> Judgement:
+    """Whether the service is nearly idle with every load of a disk that is one spindle."""
+    found = data.disk_cpu(SPINDLE)
+    low = Interval(LOW_CPU, LOW_CPU, LOW_CPU)
+    return Judgement(
+        f"{data.title(SPINDLE)}: {_listed(found)} %",
+        all_hold([less(each, low) for each in found.values()]),
+        f"Each interval has to lie below {LOW_CPU:g} %.",
+    )
+
+
+def busier_with_a_fast_disk(data: Data) -> Judgement:
+    """Whether every load of a disk makes the service busier where the disk is faster."""
+    slow, fast = data.disk_cpu(SPINDLE), data.disk_cpu(DISK)
+    both = {load: each for load, each in slow.items() if load in fast}
+    shown = ", ".join(f"{load} {m.words(fast[load], 1)}" for load in both)
+    return Judgement(
+        f"{data.title(DISK)}: {shown} %",
+        all_hold([less(each, fast[load]) for load, each in both.items()]),
+        "Each interval has to lie above that with one spindle.",
     )
 
 
@@ -267,9 +294,21 @@ RULES: tuple[Rule[Data], ...] = (
         for load in (AB, TCP, UDP)
         for short, name in SLOWED.items()
     ),
+    *(
+        Rule(
+            f"kept-cpu-bound-{load}", "3.1, fig. 1",
+            f"SPEC CPU2006 (here {load}) keeps, with slow guest cores", _stated(CPU_BOUND),
+            partial(kept_alone, load=load),
+        )
+        for load in REFERENCES
+    ),
     Rule(
-        "kept-cpu-bound", "3.1, fig. 1", "SPEC CPU2006 (here dgemm) keeps, with slow guest cores",
-        _stated(CPU_BOUND), kept_alone,
+        "disk-bound-idle", "2", "dom0 is nearly idle with every benchmark that is bound by a disk",
+        f"below {LOW_CPU:g} % of a CPU", idle_with_a_disk,
+    ),
+    Rule(
+        "fast-disk-busier", "2", "With a powerful storage system dom0 would be busier",
+        "suspected", busier_with_a_fast_disk,
     ),
     Rule(
         "cpu-bound-in-proportion", "3.1, fig. 1", "CPU-bound work slows with its guest's cores",

@@ -12,7 +12,14 @@ from vtax.place import analysis as place
 from vtax.place import hypothesis as place_hypothesis
 from vtax.place.analysis import FULL
 from vtax.place.record import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
-from vtax_studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEMU, SLOW_GUEST, SPECS
+from vtax_studies.asymmetric_cores.setup import (
+    EMULATED,
+    LOWEST,
+    QEMU,
+    REFERENCES,
+    SLOW_GUEST,
+    SPECS,
+)
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
 
@@ -27,17 +34,22 @@ class Data(StudyData):
     served: PlaceRecord | None
     """All environments with slow service threads; None: nothing was measured."""
     slow_guest: PlaceRecord | None = None
-    """The CPU-bound load with slow vCPUs: what the paper did for SPEC."""
+    """The CPU-bound loads with slow vCPUs: what the paper did for SPEC."""
+    disks: PlaceRecord | None = None
+    """Loads of a disk, at full speed."""
 
     def records(self) -> list[PlaceRecord]:
         """The records of what was measured."""
-        return [each for each in (self.served, self.slow_guest) if each is not None]
+        every = (self.served, self.slow_guest, self.disks)
+        return [each for each in every if each is not None]
 
     def frames(self) -> Mapping[str, pl.DataFrame]:
-        """A row for each point of each load, with slow service threads and with slow vCPUs."""
+        """A row for each point of each load, with slow service threads, with slow vCPUs, and with
+        a disk and nothing slow."""
+        every = {"service": self.served, "vCPUs": self.slow_guest, "nothing": self.disks}
         rows = [
             row
-            for slowed, record in (("service", self.served), ("vCPUs", self.slow_guest))
+            for slowed, record in every.items()
             for row in (_rows(slowed, record.loads) if record else ())
         ]
         return {"points": pl.DataFrame(rows, infer_schema_length=None)}
@@ -63,12 +75,25 @@ class Data(StudyData):
         }
         return some(found, self._why(load, *(SPECS if self.served is None else ())))
 
+    def disk_cpu(self, name: str) -> Mapping[str, Interval]:
+        """Percent of a CPU that the service takes with each load of a disk, in the environment that
+        the study calls `name`. Raises Missing without any."""
+        every = self.disks.loads if self.disks else ()
+        found = {
+            each.load: Interval(used, point.service_cpu_low, point.service_cpu_high)
+            for each in every
+            for point in each.points
+            if each.environment == SPECS[name] and (used := point.service_cpu_percent) is not None
+        }
+        return some(found, self.left_out.get(name, f"{name} was not measured"))
+
     def without_emulation(self) -> Data | None:
         """The data without what ran on an emulated processor; None where nothing was emulated."""
         every = (each for record in self.records() for each in record.environments)
         if not any(EMULATED in each.description for each in every):
             return None
-        return replace(self, served=_real(self.served), slow_guest=_real(self.slow_guest))
+        real = (_real(self.served), _real(self.slow_guest), _real(self.disks))
+        return replace(self, served=real[0], slow_guest=real[1], disks=real[2])
 
     def title(self, name: str) -> str:
         """The environment's name, and whether its processor is emulated."""
@@ -115,7 +140,7 @@ def joined(records: Sequence[PlaceRecord]) -> PlaceRecord | None:
     if not records:
         return None
     loads = tuple(load for each in records for load in each.loads)
-    served = tuple(load for load in loads if load.load != CPU_BOUND)
+    served = tuple(load for load in loads if load.load not in REFERENCES)
     return records[0].model_copy(
         update={
             "finished_utc": records[-1].finished_utc,

@@ -19,12 +19,16 @@ from vtax_studies.asymmetric_cores.setup import (
     BUSY,
     CPU_BOUND,
     CPU_FIGURES,
+    DISK,
     ELASTICITY,
     KEPT,
+    LOW_CPU,
     LOWEST,
     NAMES,
     QEMU,
+    REFERENCES,
     SPECS,
+    SPINDLE,
     STAND_INS,
     STATED,
     TCP,
@@ -38,7 +42,6 @@ from vtax_studies.rule import Missing, some
 T = TypeVar("T")
 Maker = Callable[[Data], StudyFigure]
 Drawer = Callable[[PlaceRecord, PlaceLoad], Figure | None]
-RENAMED = f"{CPU_BOUND}, slow vCPU"
 SHARE = (
     "CPU utilisation is in percent of the time that the slow core has, as on a core with a lower "
     "clock: a quota and a hog take time away, not speed."
@@ -61,7 +64,10 @@ def sensitivity(data: Data) -> StudyFigure:
             each for each in record.loads if (each.environment, each.load) == (spec, CPU_BOUND)
         ]
         if name == QEMU and data.slow_guest:
-            chosen += [each.model_copy(update={"load": RENAMED}) for each in data.slow_guest.loads]
+            chosen += [
+                each.model_copy(update={"load": f"{each.load}, slow vCPU"})
+                for each in data.slow_guest.loads
+            ]
         own = record.model_copy(update={"loads": tuple(chosen)})
         if figure := place.sensitivity(own, spec):
             panels.append(replace(figure, title=data.title(name), meaning=AGAINST_CONTROL))
@@ -159,7 +165,7 @@ def busy_table(data: Data) -> StudyTable:
     """Figures 2 to 7 in numbers: the slow core at full and at the lowest speed."""
     rows = []
     for where, load, paper in _measured(data, BUSY, "{:g}"):
-        if load.load == CPU_BOUND:
+        if load.load in REFERENCES:
             continue
         for backend, points in _known(load, m.by_backend).items():
             ends = (points[0], points[-1])
@@ -194,6 +200,58 @@ def full_table(data: Data) -> StudyTable:
     )  # fmt: skip
 
 
+def disk_table(data: Data) -> StudyTable:
+    """The survey of programs that a disk limits."""
+    rows = []
+    for name in (SPINDLE, DISK):
+        for load, used in _known_cpu(data, name).items():
+            point = next(
+                each.points[0]
+                for each in (data.disks.loads if data.disks else ())
+                if (each.environment, each.load) == (SPECS[name], load)
+            )
+            factor, unit = place_tables.scale(point.unit)
+            done = f"{significant(factor * point.throughput, 3)} {unit}"
+            paper = f"< {LOW_CPU:g}" if name == SPINDLE else ""
+            rows.append((data.title(name), load, done, m.words(used, 1), paper))
+    return StudyTable(
+        "disks", "Programs that a disk limits (section 2)",
+        "Median throughput, and CPU of the service in percent of one core, with 95 % interval.",
+        ("Environment", "Load", "Throughput", "CPU %", "Paper"), some(rows),
+    )  # fmt: skip
+
+
+def _known_cpu(data: Data, name: str) -> Mapping[str, m.Interval]:
+    try:
+        return data.disk_cpu(name)
+    except Missing:
+        return {}
+
+
+def power_table(data: Data) -> StudyTable:
+    """Performance per watt, where the host has a counter of energy."""
+    rows = []
+    for where, load, _ in _measured(data, {}, ""):
+        for backend, points in _known(load, m.by_backend).items():
+            full, slow = points[0], points[-1]
+            if full.watts and slow.watts:
+                less = full.watts / slow.watts
+                values = (slow.relative_percent, slow.low, slow.high)
+                value, *ends = [None if each is None else each * less for each in values]
+                if value is not None:
+                    kept = m.words(m.Interval(value, *ends), 1)
+                    drawn = (value_text(full.watts), value_text(slow.watts))
+                    rows.append((where, load.load, backend, *drawn, kept))
+    return StudyTable(
+        "power", "Performance per watt",
+        f"The whole host's mean power in watts, at full speed and at {LOWEST:g} %, and throughput "
+        "per watt in percent of that at full speed; the interval is of the throughput alone. A "
+        "quota or a hog saves no power: only a lower clock or a small core does.",
+        ("Environment", "Load", "Slowed by", "W, full", "W, slow", "Per watt %"),
+        some(rows, "this host has no counter of energy"),
+    )  # fmt: skip
+
+
 def hypothesis_table(data: Data) -> StudyTable:
     """The paper's predictor beside its rivals."""
     found = place_tables.hypothesis(_served(data))
@@ -209,9 +267,13 @@ def _measured(
     found = []
     for record, what in ((data.served, ""), (data.slow_guest, ", slow vCPU")):
         for load in record.loads if record else ():
+            paper = ""
             # The paper has no CPU-bound guest whose own cores are fast.
-            is_papers = load.load in stated and (bool(what) or load.load != CPU_BOUND)
-            paper = form.format(stated[load.load]) if is_papers else ""
+            if load.load in REFERENCES:
+                if what and CPU_BOUND in stated:
+                    paper = form.format(stated[CPU_BOUND])
+            elif load.load in stated:
+                paper = form.format(stated[load.load])
             found.append((f"{data.title(names[load.environment])}{what}", load, paper))
     return found
 
@@ -224,4 +286,12 @@ def _known(load: PlaceLoad, value: Callable[[PlaceLoad], Mapping[str, T]]) -> Ma
         return {}
 
 
-TABLES = (kept_table, elasticity_table, busy_table, full_table, hypothesis_table)
+TABLES = (
+    kept_table,
+    elasticity_table,
+    busy_table,
+    full_table,
+    disk_table,
+    power_table,
+    hypothesis_table,
+)

@@ -16,7 +16,6 @@ from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
 from vtax_studies.asymmetric_cores.data import Data, joined
 from vtax_studies.asymmetric_cores.setup import (
-    CPU_BOUND,
     EMULATED_HOST,
     FIGURE_LOADS,
     FULL,
@@ -25,8 +24,10 @@ from vtax_studies.asymmetric_cores.setup import (
     QEMU,
     QUICK,
     QUICK_EMULATED_HOST,
+    QUICK_SURVEY,
     SLOW_GUEST,
     SPECS,
+    SURVEY,
     WITH_GUESTS,
     CoresPlan,
 )
@@ -64,6 +65,8 @@ class _Part:
 
     def steps(self, backends: Sequence[Backend]) -> int:
         """The number of steps: a first look, and each point beside its control."""
+        if not self.plan.speeds:
+            return len(self.loads) * (1 + self.plan.rounds)
         around = self.environment.slowed_by()
         own = [each for each in backends if around is None or each.name in around]
         pairs = self.plan.rounds * len(own) * len(self.plan.speeds)
@@ -82,7 +85,7 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     parts = [
         part
         for plan in _plans(options)
-        for part in _parts(plan, _loads(wanted or plan.loads, left_out), left_out)
+        for part in _parts(plan, _chosen(plan, wanted, left_out), left_out)
     ]
     around = frozenset[str]().union(*(each.environment.slowed_by() or () for each in parts))
     backends = service_domain.usable(service_domain.backends(), around)
@@ -90,40 +93,54 @@ def measure(options: StudyOptions, progress: Progress) -> Data:
     shown = _Expected(expected, progress)
     served: list[PlaceRecord] = []
     alone: list[PlaceRecord] = []
+    disks: list[PlaceRecord] = []
     with run_folders(options.folder) as folder:
         for each in parts:
             before = shown.count
             try:
                 record = _campaign(each, backends, options.seed, folder, shown)
-                (alone if each.slow_guest else served).append(record)
+                kind = alone if each.slow_guest else served if each.plan.speeds else disks
+                kind.append(record)
             except VtaxError as error:
                 left_out[each.label] = str(error)
             # A part that has no slow points, or fails, takes fewer steps.
             shown.total += shown.count - before - each.steps(backends)
-    if not served and not alone:
+    if not served and not alone and not disks:
         raise nothing_measured(left_out)
-    return Data(joined(served), joined(alone), left_out=left_out)
+    return Data(joined(served), joined(alone), joined(disks), left_out=left_out)
 
 
 def _plans(options: StudyOptions) -> Iterator[CoresPlan]:
-    """What to measure in hosts that are real, and in those that are emulated. Raises MisuseError
-    for a name in `options.only` that is no environment of the study."""
+    """What to measure in hosts that are real, with disks, and in hosts that are emulated. Raises
+    MisuseError for a name in `options.only` that is no environment of the study."""
     if unknown := set(options.only) - set(ONLY):
         raise MisuseError(
             f"--only {min(unknown)}: it is no environment of the study", f"known: {', '.join(ONLY)}"
         )
     chosen = {name for each in options.only for name in ONLY[each]}
-    both = (QUICK, QUICK_EMULATED_HOST) if options.quick else (FULL, EMULATED_HOST)
-    for plan in both if chosen else both[:1]:
+    plans: tuple[CoresPlan, ...] = (QUICK, QUICK_SURVEY) if options.quick else (FULL, SURVEY)
+    if chosen:
+        plans += (QUICK_EMULATED_HOST,) if options.quick else (EMULATED_HOST,)
+    elif options.quick:
+        plans = plans[:1]
+    for plan in plans:
         own = tuple(each for each in plan.environments if not chosen or each in chosen)
         if own:
             yield replace(plan, environments=own)
 
 
+def _chosen(
+    plan: CoresPlan, wanted: Sequence[str] | None, left_out: dict[str, str]
+) -> Mapping[str, Load]:
+    """The loads of a plan, or those of them that a figure wants."""
+    names = dict.fromkeys((*plan.loads, *plan.slow_guest))
+    return _loads([each for each in names if wanted is None or each in wanted], left_out)
+
+
 def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]:
     """The loads whose programs are installed here."""
     found = {}
-    for load in registry.named(names):
+    for load in registry.named(names) if names else ():
         try:
             registry.check(load)
             found[load.name] = load
@@ -136,11 +153,13 @@ def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str])
     """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
     specs = {name: SPECS[name] for name in plan.environments if loads}
     for name, environment in usable(specs, left_out).items():
-        own = [each for each in loads.values() if name not in OF_FOUR or each.name in WITH_GUESTS]
+        chosen = WITH_GUESTS if name in OF_FOUR else plan.loads
+        own = [each for each in loads.values() if each.name in chosen]
         if own:
             yield _Part(name, environment, own, plan)
-        if name == QEMU and plan.slow_guest and CPU_BOUND in loads:
-            yield _Part(name, environment, (loads[CPU_BOUND],), plan, slow_guest=True)
+        alone = [loads[each] for each in plan.slow_guest if each in loads]
+        if name == QEMU and alone:
+            yield _Part(name, environment, alone, plan, slow_guest=True)
 
 
 def _campaign(
