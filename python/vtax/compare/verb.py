@@ -26,6 +26,7 @@ from vtax.core.command.options import (
     Seed,
     Share,
     ShownNotes,
+    Spec,
     specs,
     takes,
 )
@@ -38,6 +39,7 @@ Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in uml --until 2% --budget 5m -- dgemm
+  vtax compare --spec runs/20261129T120000Z-dgemm/spec.yaml --reps 20
   vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
 """
 
@@ -141,6 +143,7 @@ class CompareOptions:
         bool,
         typer.Option("--audit", help="Look at the clocks before and after (vtax audit --quick)."),
     ] = False
+    spec: Spec = None
     seed: Seed = None
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
@@ -263,7 +266,7 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
         variables=gets.environment,
         recorded_variables=gets.variables.kept,
         scrubbed_variables=gets.variables.scrubbed,
-        command_line=campaigns.command_line(),
+        **campaigns.asked(options.seed, workdir),
         inputs=(*gets.said, *unread),
         repetitions=options.repetitions or _usual_repetitions(until_percent),
         until_percent=until_percent,
@@ -274,7 +277,6 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
         max_output_bytes=max_output_bytes,
         margin_percent=options.margin,
         clock=options.clock.value,
-        seed=campaigns.chosen_seed(options.seed),
         audit=options.audit,
         workdir=workdir,
         instruments=instruments,

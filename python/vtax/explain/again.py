@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
-import click
 import typer
 
+from vtax.core.command.spec_file import USAGE_ERROR
 from vtax.core.errors import MisuseError
 from vtax.core.formats.model import ComparisonRecord
 from vtax.explain.verb import SETTINGS, ExplainOptions, explain
@@ -23,14 +23,13 @@ def options_of(record: ComparisonRecord) -> ExplainOptions:
         raise MisuseError("the run was not made by vtax compare on a command line", remedy)
     try:
         context = _command().make_context(words[0], list(words[1:]))
-    except click.ClickException as error:
-        raise MisuseError(
-            f"the run's command line is not understood: {error.format_message()}", remedy
-        ) from None
+    except USAGE_ERROR as error:
+        raise MisuseError(f"the run's command line is not understood: {error}", remedy) from None
     return ExplainOptions(**context.params)
 
 
-def _command() -> click.Command:
+def _command() -> Any:
+    """The verb; its class differs between versions of typer."""
     app = typer.Typer()
     app.command(**SETTINGS)(explain)
-    return cast(click.Command, typer.main.get_command(app))
+    return typer.main.get_command(app)

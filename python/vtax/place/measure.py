@@ -144,9 +144,8 @@ def _request(options: MeasureOptions) -> PlaceRequest:
         service=tids,
         rounds=options.repetitions,
         seconds=options.seconds,
-        seed=campaigns.chosen_seed(options.seed),
+        **campaigns.asked(options.seed),
         variables=campaigns.variables(),
-        command_line=campaigns.command_line(),
     )
 
 

@@ -65,8 +65,7 @@ def prices(options: PricesOptions) -> None:
         seconds=options.seconds,
         only=tuple(options.only.split(",")) if options.only else (),
         variables=campaigns.variables(),
-        command_line=campaigns.command_line(),
-        seed=campaigns.chosen_seed(options.seed),
+        **campaigns.asked(options.seed),
     )
     folder = RunFolder.create(options.out, "prices")
     campaign = PricesCampaign(request, folder, listener(options.quiet))

@@ -196,9 +196,8 @@ def _request(options: TuneOptions) -> TuneRequest:
         cache_edge=options.cache_edge,
         fresh=options.fresh,
         use=None if use is None else (str(use), _read(use)),
-        seed=campaigns.chosen_seed(options.seed),
+        **campaigns.asked(options.seed),
         variables=campaigns.variables(),
-        command_line=campaigns.command_line(),
     )
 
 

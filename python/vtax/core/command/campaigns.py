@@ -8,9 +8,11 @@ import secrets
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import typer
+
+from vtax.core.command import spec_file
 
 if TYPE_CHECKING:
     from vtax.core.formats.model import Kept
@@ -21,14 +23,25 @@ INTERRUPTED = 130
 FAILED = 1
 
 
+class Asked(TypedDict):
+    """What a request keeps of how its verb was called."""
+
+    command_line: tuple[str, ...]
+    seed: int
+    spec: str
+
+
+def asked(seed: int | None, workdir: Path | None = None) -> Asked:
+    """How the verb was called: for `seed`, a new one where None was given, and the folder in which
+    a user's command line runs."""
+    chosen = secrets.randbits(32) if seed is None else seed
+    own = {"seed": chosen} | ({} if workdir is None else {"workdir": str(workdir)})
+    return Asked(command_line=command_line(), seed=chosen, spec=spec_file.text(own))
+
+
 def command_line() -> tuple[str, ...]:
-    """The command line as records keep it."""
-    return ("vtax", *sys.argv[1:])
-
-
-def chosen_seed(given: int | None) -> int:
-    """The seed that the user gave, or a new one."""
-    return secrets.randbits(32) if given is None else given
+    """The command line as records keep it, with what a spec file says in its place."""
+    return spec_file.command_line() or ("vtax", *sys.argv[1:])
 
 
 def seconds(duration: str | None) -> float | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from vtax.core.command import spec_file
+
 OLD_NAMES = {"--rounds": "--reps", "--runs": "--reps"}
 """Options that earlier versions called so; no help shows them."""
 
@@ -19,7 +21,13 @@ class Declared(TyperCommand):
         for place, word in enumerate(args[:end]):
             name, equals, value = word.partition("=")
             args[place] = f"{OLD_NAMES.get(name, name)}{equals}{value}"
-        return super().parse_args(ctx, args)
+        words, file = spec_file.take(args, ctx)
+        try:
+            left = super().parse_args(ctx, words)
+        except spec_file.USAGE_ERROR as error:
+            raise (spec_file.in_file(file, error) if file else None) or error from None
+        spec_file.parsed(ctx)
+        return left
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The parameters are Any: their classes differ between versions of typer."""

@@ -34,6 +34,15 @@ Env = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Out = Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")]
+Spec = Annotated[
+    Path | None,
+    typer.Option(
+        "--spec",
+        help="Take options and command from this file (YAML); what the command line says wins. "
+        "Each run folder has one: runs/RUN/spec.yaml.",
+        metavar="FILE",
+    ),
+]
 Seed = Annotated[
     int | None,
     typer.Option(
@@ -74,6 +83,7 @@ ShownNotes = Annotated[
 class RunOptions:
     """The last options of verbs that measure points in a random order."""
 
+    spec: Spec = None
     seed: Seed = None
     out: Out = RUNS
     as_json: Json = False

@@ -22,6 +22,7 @@ from vtax.core.formats.journal import Journal
 from vtax.core.formats.model import ComparisonRecord, Kept, RecordingRecord, Sample, VerbRecord
 
 RECORD = "run.json"
+SPEC = "spec.yaml"
 JOURNAL = "samples.jsonl"
 SAMPLES = "samples.parquet"
 EVENTS = "events.json"
@@ -130,6 +131,10 @@ class RunFolder:
     def write_record(self, record: VerbRecord) -> None:
         """Replace `run.json` in one step."""
         records.write(self.path / RECORD, record)
+
+    def write_spec(self, text: str) -> None:
+        """Keep the spec file that repeats the run. Raises VtaxError when it cannot be written."""
+        write_atomic(self.path / SPEC, text.encode())
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Save the samples of a finished repetition; see `Journal.append`."""

@@ -58,6 +58,8 @@ class Request:
     variables: Mapping[str, str]
     """The complete environment of the programs."""
     command_line: tuple[str, ...]
+    spec: str = ""
+    """The spec file that repeats the run; empty: no verb was called."""
     seed: int = 0
     """The seed of the order."""
     budget_s: float | None = None
@@ -146,6 +148,8 @@ class Campaign(ABC, Generic[Q, R]):
         samples cannot be saved; every machine that was started has ended by then.
         """
         try:
+            if self.request.spec:
+                self.folder.write_spec(self.request.spec)
             self.state = self._measure()
         except KeyboardInterrupt:
             self.state = "interrupted"
