@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tested_machines import GUEST_ENVIRONMENT
+from command_line import vtax
+from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core import binaries
 from vtax.core.errors import MisuseError
 from vtax.core.formats.exchange import Exchange
@@ -24,6 +25,8 @@ from vtax.environments.qemu import Qemu
 
 Start = Callable[[str | Environment], Machine]
 
+NOT_HERE = ("lacks CAP_", "no type information", "locked down")
+"""Words of a recorder that may not load its programs."""
 WORK = "i=0; while [ $i -lt 60 ]; do /bin/true; sleep 0.01; i=$((i+1)); done"
 
 
@@ -55,7 +58,7 @@ def recorder(page: Path, out: Path) -> subprocess.Popen[str]:
 def recorded(process: subprocess.Popen[str], out: Path) -> dict[str, Any]:
     process.terminate()
     _, said = process.communicate(timeout=300)
-    if any(reason in said for reason in ("lacks CAP_", "no type information", "locked down")):
+    if any(reason in said for reason in NOT_HERE):
         pytest.skip(said.strip())
     assert process.returncode == 0, said
     found: dict[str, Any] = json.loads((out / "record.json").read_text())
@@ -104,3 +107,32 @@ def test_what_a_guest_counts_is_in_the_hosts_rows(
     assert [each for each in record["warnings"] if "throttling" not in each] == []
     clock = record["guest_clock"]["page"]
     assert 0 < clock["within_ns"] < 20_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "guests"),
+    [
+        ("uml:guests=2,mem=192M", 2),
+        pytest.param("qemu:accel=tcg,mem=512M,page=on", 1, marks=pytest.mark.long),
+        pytest.param("qemu:accel=tcg,mem=512M,guests=2", 2, marks=pytest.mark.long),
+    ],
+)
+def test_each_guest_publishes_by_itself(spec: str, guests: int, tmp_path: Path) -> None:
+    """Each guest starts 60 processes: its columns have them, whichever guest it is."""
+    checked(spec)
+    out = tmp_path / "run"
+    line = ("--in", spec, "--guest", "page", "--every", "10ms", "--events", "sched")
+    done = vtax("record", *line, "--out", str(out), "--", "sh", "-c", WORK)
+    if any(reason in done.stderr for reason in NOT_HERE):
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    rows = pl.read_parquet(out / "intervals.parquet")
+    listed = json.loads((out / "events.json").read_text())["columns"]
+    rest = {column["name"]: column["after_last_row"] for column in listed}
+    prefixes = ["guest"] if guests == 1 else [f"guest.{number}" for number in range(guests)]
+    for prefix in prefixes:
+        counted = rows[f"{prefix}.processes"].sum() + rest[f"{prefix}.processes"]
+        assert 60 <= counted < 120
+        assert rows[f"{prefix}.processes"].drop_nulls().len() > 10
+    assert not any(name.startswith(f"guest.{guests}.") for name in rows.columns)

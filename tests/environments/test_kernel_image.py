@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtax.core.errors import VtaxError
+from vtax.environments import build, guest_kernel
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree, decompress, dependencies, pvh_kernel
 
@@ -90,3 +92,27 @@ def test_an_archive_is_what_cpio_reads(tmp_path: Path) -> None:
     assert (tmp_path / "init").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "modules/a.ko").read_bytes() == b"\x7fELF" * 3
     assert data == newc({"init": b"#!run", "modules/a.ko": b"\x7fELF" * 3}, ("modules",))
+
+
+def small_kernel(root: Path, names: Sequence[str]) -> Path:
+    """The image of a kernel that has these modules built in, and no others."""
+    image, tree = root / "boot/vmlinuz-6-small", root / "lib/modules/6-small"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(bzimage(gzip.compress(KERNEL)))
+    tree.mkdir(parents=True)
+    (tree / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in names))
+    return image
+
+
+def test_a_small_kernel_may_lack_what_its_guest_does_not_use(tmp_path: Path) -> None:
+    image = small_kernel(tmp_path / "a", (*guest_kernel.MODULES, "virtio_blk"))
+    found = guest_kernel.prepare(image)
+    assert (found.release, found.modules) == ("6-small", ())
+    guest_kernel.require(found, ["virtio_blk"], "a disk")
+    with pytest.raises(VtaxError, match="kernel 6-small has no ext4, which disk= needs"):
+        guest_kernel.require(found, ["virtio_blk", "ext4"], "disk=")
+    with pytest.raises(VtaxError, match="has no virtio_net, which net= needs"):
+        build(f"qemu:kernel={image},net=tap")._require_modules(found)  # type: ignore[attr-defined]
+    first, *others = guest_kernel.MODULES
+    with pytest.raises(VtaxError, match=f"kernel module '{first}' is not below"):
+        guest_kernel.prepare(small_kernel(tmp_path / "b", others))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 if TYPE_CHECKING:
     from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
+    from vtax.environments.base import MachineLike
     from vtax.environments.kvm_counters import Counters
     from vtax.environments.machine_command import MachineCommand
     from vtax.workloads.base import Outcome
@@ -163,10 +164,14 @@ class GuestPage(Capability):
     name: ClassVar[str] = "guest-page"
     about: ClassVar[str] = "the guest can publish its counters in a page (docs/record.md)"
 
-    seen_at: Path
-    """The page as the recorder of `RecordOutside` sees it."""
+    seen_at: Path | None = None
+    """The page as the recorder of `RecordOutside` sees it; None: where the guest's folder is."""
     published: bool = False
     """Whether somebody outside the guest publishes it all the time."""
+    guests: Sequence[tuple[MachineLike, Path]] = ()
+    """The guests, and the host's side of each one's writable folder; empty: the machine itself."""
+    device: bool = False
+    """Whether the page is the memory of a device instead of a file in that folder."""
 
 
 @dataclass(frozen=True, slots=True)

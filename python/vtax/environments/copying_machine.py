@@ -51,12 +51,12 @@ class CopyingMachine(Machine):
         own, folder = self._folder.parent, command.folder
         path = [str(own), str(own / "pushed"), command.environment.get("PATH", ""), DEFAULT_PATH]
         variables = {**command.environment, "PATH": ":".join(filter(None, path))}
-        copied_files.push(self._agent, self._work / folder, self._folder / folder)
+        copied_files.push(self._agent, self.work / folder, self._folder / folder)
         if self._links:
             link = ["ln", "-sf", "--", *self._links, "."]
             super().execute(MachineCommand(link, variables, folder, LINK_TIMEOUT_S))
         finished = super().execute(replace(command, environment=variables))
-        copied_files.pull(self._agent, self._folder / folder, self._work / folder)
+        copied_files.pull(self._agent, self._folder / folder, self.work / folder)
         return finished
 
 

@@ -24,6 +24,7 @@ from vtax.environments.capabilities import (
     C,
     Capability,
     Files,
+    GuestPage,
     Guests,
     Link,
     Pause,
@@ -94,7 +95,7 @@ class Grouped(Linked):
         alone = super().offered()
         if self.guests == 1:
             return alone - {Guests}
-        return alone & {Files, Guests, Link, Pause, RecordOutside}
+        return alone & {Files, GuestPage, Guests, Link, Pause, RecordOutside}
 
     def host_cpus(self) -> int:
         return min(self.guests * self.shape().cpus, len(allowed_cpus()))
@@ -148,11 +149,14 @@ class GuestGroup(MachineLike):
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
         first, pids = self.guests[0], tuple(each.pid for each in self.guests)
+        page = first.offer(GuestPage)
+        folders = [(each, self._folder(number)) for number, each in enumerate(self.guests)]
         network = self._network
         found = (
             Files(first.push, first.pull),
             Guests(self.run_everywhere),
             RecordOutside({"processes": pids}),
+            *([replace(page, guests=folders)] if page else []),
             Pause(
                 lambda: self._each(Machine.pause),
                 lambda: self._each(Machine.resume),

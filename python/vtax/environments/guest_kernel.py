@@ -70,6 +70,14 @@ def prepare(image: Path | None = None) -> GuestKernel:
     return _prepared(source)
 
 
+def require(kernel: GuestKernel, names: Sequence[str], purpose: str) -> None:
+    """Raise VtaxError when a kernel has no module of these names, which a guest needs."""
+    tree = ModuleTree(kernel.tree)
+    for name in names:
+        if not tree.has(name):
+            raise VtaxError(f"kernel {kernel.release} has no {name}, which {purpose} needs")
+
+
 def image_path(image: Path | None = None) -> Path:
     """The bzImage that `prepare` would take, as the distribution ships it."""
     return (_given(image) if image else _found()).image
@@ -236,8 +244,8 @@ def _bounded(image: Path) -> bytes:
 def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     tree = ModuleTree(source.modules)
-    there = [each for each in ALL_MODULES if each not in FILE_SYSTEM_MODULES[:-1] or tree.has(each)]
-    modules = tree.closure(there)
+    # A kernel that somebody made small may lack what its guests do not use (`require`).
+    modules = tree.closure(each for each in ALL_MODULES if each in MODULES or tree.has(each))
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
     if not (folder / "kernel").is_file():
         write_atomic(folder / "kernel", pvh_kernel(image) or image)

@@ -31,6 +31,7 @@ from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
     Files,
+    GuestPage,
     Link,
     Pause,
     RecordInside,
@@ -106,7 +107,8 @@ class Machine(MachineLike):
     ) -> None:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         """How many bytes a command may add to the writable folder."""
-        self._work = work
+        self.work = work
+        """The host's side of its writable folder."""
         self._shares_network = shared is not None
         self.network = shared or environment.own_network(cpus)
         ours, theirs = socket.socketpair()
@@ -162,8 +164,8 @@ class Machine(MachineLike):
         return self._process.pid
 
     def execute(self, command: MachineCommand) -> Finished:
-        limit = OutputLimit(self._work, command.folder, self.output_limit_bytes)
-        return self._agent.run(command, limit, given_input(self._work, command.folder))
+        limit = OutputLimit(self.work, command.folder, self.output_limit_bytes)
+        return self._agent.run(command, limit, given_input(self.work, command.folder))
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
@@ -281,6 +283,11 @@ def counting(machine: Machine) -> CountPrograms:
 def pausing(machine: Machine) -> Pause:
     """What a guest in one process can do."""
     return Pause(machine.pause, machine.resume)
+
+
+def publishing(machine: Machine, *, device: bool = False) -> GuestPage:
+    """What a guest with a kernel of its own can do; `device`: through the memory of a device."""
+    return GuestPage(guests=[(machine, machine.work)], device=device)
 
 
 def _start(launch: Launch, channel: socket.socket, work: Path) -> subprocess.Popen[bytes]:

@@ -33,6 +33,7 @@ from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
     Files,
+    GuestPage,
     Guests,
     Link,
     LinkKind,
@@ -41,7 +42,7 @@ from vtax.environments.capabilities import (
     RecordOutside,
 )
 from vtax.environments.guest_page import FILE as PAGE_FILE
-from vtax.environments.machine import Machine, counting, pausing, shared_tree
+from vtax.environments.machine import Machine, counting, pausing, publishing, shared_tree
 from vtax.environments.qemu_program import (
     INSTALLED,
     Emulator,
@@ -98,6 +99,7 @@ class Qemu(HostTree, guest_group.Grouped):
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "qemu",
         Guests: "qemu:guests=2",
+        GuestPage: "qemu",
         RecordOutside: "qemu",
         CountPrograms: "qemu",
         Pause: "qemu",
@@ -162,7 +164,9 @@ class Qemu(HostTree, guest_group.Grouped):
             swap.check_guest()
         self.disk.check()
         link.check("qemu", self.link)
-        guest_kernel.prepare(self.kernel)
+        found = guest_kernel.prepare(self.kernel)
+        if self.kernel:
+            self._require_modules(found)
 
     def start_one(self, work: Path, cpus: Sequence[int], *place: Any) -> Machine:
         def start() -> Machine:
@@ -173,7 +177,8 @@ class Qemu(HostTree, guest_group.Grouped):
         return guest_disk.started(start, self.name, work, disks)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*shared_tree(machine), counting(machine), pausing(machine), *link.offered(machine))
+        own = (counting(machine), pausing(machine), publishing(machine, device=self.page))
+        return (*shared_tree(machine), *own, *link.offered(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         accel, notes = self._choose()
@@ -262,6 +267,15 @@ class Qemu(HostTree, guest_group.Grouped):
             line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
             line += ["-device", "ivshmem-plain,memdev=page"]
         return [*line, *qemu_program.agent_port(allocation.channel_fd), *self.emulator.options]
+
+    def _require_modules(self, kernel: guest_kernel.GuestKernel) -> None:
+        """Raise VtaxError when a kernel of the user's lacks what this guest has."""
+        if self.swap_bytes or self.disk:
+            guest_kernel.require(kernel, [guest_kernel.DISK_MODULE], "a disk")
+        if self.disk:
+            guest_kernel.require(kernel, guest_kernel.FILE_SYSTEM_MODULES[-1:], "disk=")
+        if self.link:
+            guest_kernel.require(kernel, guest_kernel.NETWORK_MODULES[-1:], "net=")
 
     def _program(self) -> Path:
         return self.emulator.program or program()

@@ -24,6 +24,7 @@ from vtax.environments.base import (
 from vtax.environments.capabilities import (
     Capability,
     Files,
+    GuestPage,
     Guests,
     Link,
     LinkKind,
@@ -31,7 +32,7 @@ from vtax.environments.capabilities import (
     RecordInside,
     RecordOutside,
 )
-from vtax.environments.machine import Machine, pausing, shared_tree
+from vtax.environments.machine import Machine, pausing, publishing, shared_tree
 from vtax.workloads.base import MachineShape
 
 AGENT_INSIDE = Path("/run/vtax/agent")
@@ -99,6 +100,7 @@ class UserModeLinux(HostTree, guest_group.Grouped):
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "uml",
         Guests: "uml:guests=2",
+        GuestPage: "uml",
         RecordOutside: "uml",
         RecordInside: "uml",
         Pause: "uml",
@@ -142,7 +144,8 @@ class UserModeLinux(HostTree, guest_group.Grouped):
         return (*swap.disk(self.swap_bytes, swapped), *self.disk.disk(own))
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*shared_tree(machine), pausing(machine), *link.offered(machine))
+        own = (pausing(machine), publishing(machine))
+        return (*shared_tree(machine), *own, *link.offered(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         box = sandbox.Box(

@@ -16,6 +16,7 @@ from vtax.environments import sharing
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import Environment, MachineLike, require, working_folder
 from vtax.environments.capabilities import GuestPage
+from vtax.environments.guest_group import Grouped
 from vtax.record import folder
 from vtax.record.folder import RecordedMachine
 from vtax.workloads import builtin
@@ -141,7 +142,7 @@ def _fitting(environment: Environment, argv: Sequence[str], instrument: Recordin
         return environment.for_builtin() if builtin.is_builtin(argv) else environment
     if GuestPage in environment.offers:
         require(environment, GuestPage, "--guest")
-        if page.name != str(page):
+        if page.name != str(page) and not isinstance(environment, Grouped):
             raise MisuseError(
                 f"--guest names a page of this machine, which {environment.name}'s recorder "
                 "cannot see",

@@ -49,9 +49,10 @@ pub struct RecordArguments {
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
-    /// Page in which a guest or a program publishes counters (docs/record.md)
+    /// Page in which a guest or a program publishes counters; repeat it for several guests. With
+    /// --in, any name: the guests publish by themselves (docs/record.md)
     #[arg(long, value_name = "PATH")]
-    guest: Option<PathBuf>,
+    guest: Vec<PathBuf>,
     /// Use at most N counters at a time, for software events too; more events take turns
     #[arg(long, value_name = "N")]
     counters: Option<NonZeroUsize>,
@@ -274,7 +275,7 @@ impl RecordArguments {
             flush: self.inner.flush,
             out,
             ring_rows: self.inner.ring,
-            guest: self.guest,
+            pages: self.guest,
             guest_clock: self.inner.guest_clock,
             applications: self.inner.app,
             counters: self.counters,

@@ -29,8 +29,8 @@ pub struct RecordOptions {
     pub out: PathBuf,
     /// Rows of one CPU's ring; `None`: as many as fit the memory.
     pub ring_rows: Option<u32>,
-    /// The page in which a guest publishes counters.
-    pub guest: Option<PathBuf>,
+    /// The pages in which guests publish counters, one for each.
+    pub pages: Vec<PathBuf>,
     /// The guest's clock, measured by an exchange of messages with the guest.
     pub guest_clock: Option<Skew>,
     /// Counters of this machine's applications.

@@ -51,6 +51,16 @@ impl PageSamples {
         Ok(Self::new(Origin::Page(reader), names, given))
     }
 
+    /// The same samples with the guest's number in their names, from 0: `guest.0.pgfault`,
+    /// `guest.0.app.requests`.
+    pub fn of_guest(mut self, number: usize) -> Self {
+        for name in &mut self.names {
+            let own = name.strip_prefix("guest.").unwrap_or(name);
+            *name = format!("guest.{number}.{own}");
+        }
+        self
+    }
+
     /// Begin with the current values of this machine's applications; `names`: whole names of
     /// counters, which need not exist yet. `None`: all existing counters.
     ///
@@ -245,6 +255,19 @@ mod tests {
         publisher.publish(&[2, 6]).unwrap();
         samples.sample();
         assert_eq!(samples.up_to(u64::MAX), [None, Some(1)]);
+    }
+
+    #[test]
+    fn guests_are_told_apart_by_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page");
+        let mut publisher = Publisher::create(&path, &["guest.pgfault", "app.x"]).unwrap();
+        publisher.publish(&[1, 2]).unwrap();
+        let samples = PageSamples::page(Reader::open(&path).unwrap()).unwrap();
+        let samples = samples.of_guest(3);
+        assert_eq!(samples.names(), ["guest.3.pgfault", "guest.3.app.x"]);
+        let last = BTreeMap::from([("guest.3.app.x", 2), ("guest.3.pgfault", 1)]);
+        assert_eq!(samples.last(), last);
     }
 
     #[test]

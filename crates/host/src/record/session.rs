@@ -149,9 +149,17 @@ pub fn record(options: &RecordOptions) -> Result<Summary, Error> {
 
 /// The pages that rows are to have counters of.
 fn open_samples(options: &RecordOptions) -> Result<Vec<PageSamples>, Error> {
-    let page = options.guest.as_deref().map(open_page);
+    let alone = options.pages.len() == 1;
+    let pages = options.pages.iter().enumerate().map(|(number, path)| {
+        let samples = open_page(path)?;
+        Ok(if alone {
+            samples
+        } else {
+            samples.of_guest(number)
+        })
+    });
     let applications = options.applications.as_ref().map(open_applications);
-    page.into_iter().chain(applications).collect()
+    pages.chain(applications).collect()
 }
 
 /// Write the stacks that are wanted, of calls and of rows.

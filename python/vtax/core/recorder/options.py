@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ class RecordOptions:
 
     given: Mapping[str, str] = field(default_factory=dict)
     """Texts by name; empty for an option without a value."""
+    pages: Sequence[Path] = ()
+    """The pages of guests as the recorder sees them; empty: the one that was given, if any."""
 
     @classmethod
     def of(cls, **given: str) -> Self:
@@ -30,20 +32,24 @@ class RecordOptions:
         """The page in which a guest publishes counters (docs/record.md)."""
         return Path(self.given[GUEST]) if GUEST in self.given else None
 
-    def with_page(self, page: Path) -> Self:
-        """These options, with the page where the recorder sees it."""
-        return type(self)({**self.given, GUEST: str(page)})
+    def with_pages(self, pages: Sequence[Path]) -> Self:
+        """These options, with the guests' pages where the recorder sees them."""
+        return replace(self, pages=pages)
 
     def with_clock(self, guest: Skew, host: Skew) -> Self:
         """These options, with how far a guest's clock is from its host's, by how far both are from
         this machine's."""
         offset, within = guest.offset_ns - host.offset_ns, guest.within_ns + host.within_ns
-        return type(self)({**self.given, "guest-clock": f"{offset},{within}"})
+        return replace(self, given={**self.given, "guest-clock": f"{offset},{within}"})
 
     def arguments(self) -> list[str]:
         """Options of `vtax-host record`."""
         # Join with "=", so that no value becomes an option.
-        return [f"--{name}={text}" if text else f"--{name}" for name, text in self.given.items()]
+        given = [
+            (name, text) for name, text in self.given.items() if name != GUEST or not self.pages
+        ]
+        given += [(GUEST, str(page)) for page in self.pages]
+        return [f"--{name}={text}" if text else f"--{name}" for name, text in given]
 
     def asked(self) -> dict[str, Any]:
         """The options that were given, as run.json keeps them."""

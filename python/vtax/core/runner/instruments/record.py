@@ -90,17 +90,40 @@ class Recording:
 
 @contextmanager
 def _here(repetition: Repetition, outside: RecordOutside, options: RecordOptions) -> Iterator[None]:
-    """Record on this machine."""
+    """Record on this machine. A page that is a file of this machine is read as it is."""
     target = Target(**outside.target)
-    arguments = [*options.arguments(), *target.arguments()]
-    with Recorder(arguments, repetition.out) as recorder:
-        recorder.ready()
-        try:
-            yield
-        except KeyboardInterrupt:
+    named = options.guest is not None and options.guest.name == str(options.guest)
+    offer = repetition.machine.offer(GuestPage) if named else None
+    with _published(repetition, offer) as pages:
+        own = options.with_pages(pages) if pages else options
+        arguments = [*own.arguments(), *target.arguments()]
+        with Recorder(arguments, repetition.out) as recorder:
+            recorder.ready()
+            try:
+                yield
+            except KeyboardInterrupt:
+                recorder.finish()
+                raise
             recorder.finish()
-            raise
-        recorder.finish()
+
+
+@contextmanager
+def _published(repetition: Repetition, offer: GuestPage | None) -> Iterator[Sequence[Path]]:
+    """The pages in which the machine's guests publish while the block runs; none without an offer.
+
+    After an error the publishers are left to end with their guests.
+    """
+    if offer is None:
+        yield ()
+        return
+    guests = offer.guests or [(repetition.machine, repetition.work)]
+    begun = [
+        (machine, work, guest_page.begin(machine, work, device=offer.device))
+        for machine, work in (() if offer.published else guests)
+    ]
+    yield [offer.seen_at] if offer.seen_at else [page.path for _, _, page in begun]
+    for machine, work, page in begun:
+        guest_page.end(machine, work, page)
 
 
 @contextmanager
@@ -108,29 +131,26 @@ def _around(
     repetition: Repetition, outside: RecordOutside, host: Shell, options: RecordOptions
 ) -> Iterator[None]:
     """Record in the machine's own host. With `options.guest` the guest publishes counters."""
-    machine, page = repetition.machine, None
-    if options.guest is not None and (offer := machine.offer(GuestPage)):
-        if not offer.published:
-            page = guest_page.begin(machine, repetition.work)
-        options = options.with_page(offer.seen_at)
-    options = options.with_clock(machine.clock_skew(), host.clock_skew())
-    recorder = RemoteRecorder(host, outside.program, repetition.folder)
-    recorder.start(options, Target(**outside.target))
-    try:
-        yield
-        recorder.finish()
-    except KeyboardInterrupt:
-        with contextlib.suppress(VtaxError):
+    machine = repetition.machine
+    offer = machine.offer(GuestPage) if options.guest is not None else None
+    with _published(repetition, offer) as pages:
+        own = options.with_pages(pages) if pages else options
+        own = own.with_clock(machine.clock_skew(), host.clock_skew())
+        recorder = RemoteRecorder(host, outside.program, repetition.folder)
+        recorder.start(own, Target(**outside.target))
+        try:
+            yield
             recorder.finish()
-            recorder.fetch(repetition.out)
-        raise
-    except VtaxError:
-        with contextlib.suppress(VtaxError):
-            recorder.kill()
-        raise
-    recorder.fetch(repetition.out)
-    if page:
-        guest_page.end(machine, repetition.work, page)
+        except KeyboardInterrupt:
+            with contextlib.suppress(VtaxError):
+                recorder.finish()
+                recorder.fetch(repetition.out)
+            raise
+        except VtaxError:
+            with contextlib.suppress(VtaxError):
+                recorder.kill()
+            raise
+        recorder.fetch(repetition.out)
 
 
 @contextmanager
