@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tested_machines import GUEST_ENVIRONMENT
+from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.environments import build, guest_disk
-from vtax.environments.base import Allocation
+from vtax.environments.base import Allocation, MachineLike, allowed_cpus
 from vtax.environments.guest_disk import DataDisk
+from vtax.environments.guest_group import Grouped
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
@@ -25,7 +27,7 @@ from vtax.workloads.loads.disk import disk_loads
 from vtax.workloads.loads.registry import check
 from vtax.workloads.variables import DISK
 
-Start = Callable[[str], Machine]
+Begin = Callable[[str], MachineLike]
 LIMITED = 100
 """Operations per second."""
 WRITES = 150
@@ -116,7 +118,22 @@ def test_it_is_in_the_description() -> None:
     assert ", a disk of 32 MiB" in build("uml:disk=32M").description({})
 
 
-def said(machine: Machine, work: Path, script: str) -> str:
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts a machine of an environment, which has `work` as its folder."""
+    with ExitStack() as held:
+
+        def one(spec: str) -> MachineLike:
+            environment = checked(spec)
+            assert isinstance(environment, Grouped)
+            (tmp_path / "work").mkdir(mode=0o700)
+            cpus = allowed_cpus()[-1:]
+            return held.enter_context(environment.start(tmp_path / "work", cpus))
+
+        yield one
+
+
+def said(machine: MachineLike, work: Path, script: str) -> str:
     Exchange(work, "said").create({})
     machine.run(["sh", "-c", script], GUEST_ENVIRONMENT, "said", 120)
     text = (work / "said/stdout").read_text()
@@ -127,10 +144,10 @@ def said(machine: Machine, work: Path, script: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["uml:disk=64M,swap=16M", "qemu:accel=tcg,mem=512M,disk=64M"])
 def test_a_guest_has_a_file_system_that_no_other_sees(
-    spec: str, start: Start, tmp_path: Path
+    spec: str, begin: Begin, tmp_path: Path
 ) -> None:
-    machine = start(spec)
-    work = tmp_path / "work0"
+    machine = begin(spec)
+    work = tmp_path / "work"
     assert not list(work.glob("*.disk"))
     kind, size = said(machine, work, f"stat -f -c '%T %s*%b' {DISK}").split()
     blocks, count = size.split("*")
@@ -140,28 +157,28 @@ def test_a_guest_has_a_file_system_that_no_other_sees(
 
 
 @pytest.mark.slow
-def test_a_limit_holds(start: Start, tmp_path: Path) -> None:
+def test_a_limit_holds(begin: Begin, tmp_path: Path) -> None:
     """However fast the host is, the operations take the time that the limit gives them."""
-    machine = start(f"qemu:accel=tcg,mem=512M,disk=64M,iops={LIMITED}")
+    machine = begin(f"qemu:accel=tcg,mem=512M,disk=64M,iops={LIMITED}")
     write = f"dd if=/dev/zero of={DISK}/file bs=4k count={WRITES} oflag=direct 2>&1"
-    found = re.search(r"copied, ([0-9.]+) s", said(machine, tmp_path / "work0", write))
+    found = re.search(r"copied, ([0-9.]+) s", said(machine, tmp_path / "work", write))
     assert found and float(found[1]) > 0.95 * (WRITES / LIMITED - BURST_S)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load", disk_loads(), ids=lambda each: each.name)
-def test_loads_work_on_the_disk(load: Load, start: Start, tmp_path: Path) -> None:
+def test_loads_work_on_the_disk(load: Load, begin: Begin, tmp_path: Path) -> None:
     try:
         check(load)
     except VtaxError as error:
         pytest.skip(str(error))
-    machine = start("uml:mem=256M,disk=128M")
-    command = load.command(1)
-    exchange = Exchange(tmp_path / "work0", "load")
+    machine = begin("uml:mem=256M,disk=128M")
+    command = load.command(2)
+    exchange = Exchange(tmp_path / "work", "load")
     exchange.create(command.files)
     done = machine.run(command.argv, GUEST_ENVIRONMENT, "load", command.timeout_s)
     assert done.outcome.exit_code == 0, exchange.read_text("stderr")
     assert load.read(exchange.read_text("stdout")).throughput > 0
     assert {each.name for each in exchange.path.iterdir()} <= {"stdout", "stderr"}
-    written = said(machine, tmp_path / "work0", "sync; grep ubda /proc/diskstats").split()[9]
+    written = said(machine, tmp_path / "work", "sync; grep ubdb /proc/diskstats").split()[9]
     assert int(written) > 0
