@@ -87,7 +87,7 @@ class Dbench(Load):
     needs: ClassVar[tuple[str, ...]] = ("dbench",)
 
     def command(self, seconds: int) -> Command:
-        # Of one second it counts nothing.
+        # In one second it counts nothing.
         line = ("dbench", "-t", str(max(2, seconds)), "-D", ".", "-c", "/usr/share/dbench/client.txt", "1")
         return Command(_on_disk(line), timeout_s=seconds + ROUND_S)
 
