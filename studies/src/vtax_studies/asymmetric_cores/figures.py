@@ -40,6 +40,7 @@ from vtax_studies.plots import value_text
 from vtax_studies.rule import Missing, some
 
 T = TypeVar("T")
+W = TypeVar("W")
 Maker = Callable[[Data], StudyFigure]
 Drawer = Callable[[PlaceRecord, PlaceLoad], Figure | None]
 SHARE = (
@@ -204,7 +205,7 @@ def disk_table(data: Data) -> StudyTable:
     """The survey of programs that a disk limits."""
     rows = []
     for name in (SPINDLE, DISK):
-        for load, used in _known_cpu(data, name).items():
+        for load, used in _known(name, data.disk_cpu).items():
             point = next(
                 each.points[0]
                 for each in (data.disks.loads if data.disks else ())
@@ -219,13 +220,6 @@ def disk_table(data: Data) -> StudyTable:
         "Median throughput, and CPU of the service in percent of one core, with 95 % interval.",
         ("Environment", "Load", "Throughput", "CPU %", "Paper"), some(rows),
     )  # fmt: skip
-
-
-def _known_cpu(data: Data, name: str) -> Mapping[str, m.Interval]:
-    try:
-        return data.disk_cpu(name)
-    except Missing:
-        return {}
 
 
 def power_table(data: Data) -> StudyTable:
@@ -278,10 +272,10 @@ def _measured(
     return found
 
 
-def _known(load: PlaceLoad, value: Callable[[PlaceLoad], Mapping[str, T]]) -> Mapping[str, T]:
-    """The known values, by backend; empty without a backend that counts."""
+def _known(of: W, value: Callable[[W], Mapping[str, T]]) -> Mapping[str, T]:
+    """The known values by name; empty where nothing counts."""
     try:
-        return value(load)
+        return value(of)
     except Missing:
         return {}
 
