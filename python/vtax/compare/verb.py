@@ -33,12 +33,14 @@ from vtax.core.command.options import (
 
 if TYPE_CHECKING:
     from vtax.compare.campaign import ComparisonRequest
+    from vtax.compare.sweep.campaign import SweepRequest
 
 EXAMPLES = """\b
 Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in uml --until 2% --budget 5m -- dgemm
+  vtax compare --in native --in uml --param size=500,1000,2000 -- dgemm --size {size}
   vtax compare --spec runs/20261129T120000Z-dgemm/spec.yaml --reps 20
   vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
 """
@@ -174,6 +176,14 @@ class CompareOptions:
             metavar="METRIC",
         ),
     ] = None
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compare at each of these values, which take the place of {NAME} in the command; "
+            "repeat it for every combination.",
+            metavar="NAME=VALUE,...",
+        ),
+    ] = None
     workdir: Annotated[
         Path | None,
         typer.Option(help="Run a command line there. Default: the current folder.", metavar="DIR"),
@@ -217,6 +227,9 @@ def compare(options: CompareOptions) -> None:
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
 
+    if options.param:
+        sweep(options)
+        return
     request = request_of(options)
     require(request)
     folder = RunFolder.create(options.out, request.workload.label())
@@ -228,6 +241,49 @@ def compare(options: CompareOptions) -> None:
     comparison = analyse(record, campaign.samples, str(folder.path))
     report.show(comparison, campaign.samples, folder.path, options.notes, as_json=options.as_json)
     campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
+
+
+def sweep(options: CompareOptions) -> None:
+    """Compare at every combination of `--param`. Raises MisuseError for what a sweep cannot do."""
+    from vtax.compare.sweep.campaign import SweepCampaign
+    from vtax.core.formats.folder import RunFolder
+    from vtax.core.page.progress import listener
+
+    request = sweep_of(options)
+    for _, each in request.points:
+        require(each)
+    folder = RunFolder.create(options.out, request.points[0][1].workload.label())
+    campaign = SweepCampaign(request, folder, listener(options.quiet))
+    record = campaign.carry_out()
+    campaigns.show(record, folder.path, as_json=options.as_json)
+    campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
+
+
+def sweep_of(options: CompareOptions) -> SweepRequest:
+    """What the options of a sweep ask for. Raises MisuseError for what cannot be."""
+    from vtax.compare.sweep.campaign import SweepRequest
+    from vtax.compare.sweep.parameters import combinations, filled, parse
+    from vtax.core.errors import MisuseError
+
+    parameters = parse(options.param or ())
+    if options.audit:
+        raise MisuseError("--audit looks at the clocks of one comparison", "leave out --param")
+    asked = campaigns.asked(options.seed)
+    points = []
+    for number, values in enumerate(combinations(parameters)):
+        words = list(filled(options.workload, values))
+        seed = asked["seed"] + number
+        points.append((values, request_of(replace(options, workload=words, seed=seed))))
+    first = points[0][1]
+    return SweepRequest(
+        **campaigns.asked(asked["seed"], first.workdir),
+        parameters=parameters,
+        workload=tuple(options.workload),
+        points=tuple(points),
+        variables=first.variables,
+        budget_s=first.budget_s,
+        workdir=first.workdir,
+    )
 
 
 def request_of(options: CompareOptions) -> ComparisonRequest:

@@ -66,6 +66,12 @@ command: [hpcc, --preset, small]
     assert by_file(text) == parsed(*line, "--", "hpcc", "--preset", "small")
 
 
+def test_what_takes_turns_is_a_mapping_or_as_on_the_command_line(by_file: Any) -> None:
+    line = parsed("--param", "threads=1,2", "--param", "n=5", "--", "x", "{threads}{n}")
+    for text in ("param: {threads: [1, 2], n: 5}", "param: ['threads=1,2', n=5]"):
+        assert by_file(f"{text}\ncommand: [x, '{{threads}}{{n}}']\n") == line
+
+
 def test_the_command_line_wins(by_file: Any) -> None:
     text = "in: [native, uml]\nreps: 7\ncontrol: false\nbudget: 5m\ncommand: [gups]\n"
     found = by_file(text, "--in", "qemu", "--reps=3", "--control", "--", "stream")
@@ -95,6 +101,8 @@ def test_a_word_of_the_command_is_no_option_of_vtax(by_file: Any) -> None:
         ("vtax: 2", 1, "it is of form 2; this vtax knows form 1"),
         ("reps: [1, 2]", 1, "reps takes one value"),
         ("reps:", 1, "reps has no value"),
+        ("param: {n: [1, {a: b}]}", 1, "param takes names with lists of words"),
+        ("reps: 1\nparam:\n  n: ['1,2']", 3, "a value of param has no comma"),
         ("reps: 1\nreps: 2", 2, "reps is in line 1, too"),
         ("a: {b: c}", 1, "a takes words or a list of words"),
         ("a: [[b]]", 1, "a takes words or a list of words"),

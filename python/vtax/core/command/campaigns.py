@@ -64,12 +64,12 @@ def variables() -> dict[str, str]:
 def show(record: Kept, path: Path, *, as_json: bool) -> None:
     """Write the report of a run, and print its result: JSON, or tables and where the report is.
 
-    A verb's page is in the module of its name.
+    A verb's page is in the module of its name; a kind of its runs has a module below that.
     """
     from vtax.core.formats.folder import REPORT
     from vtax.core.page import render_html
 
-    result = import_module(f"vtax.{record.verb}.page")
+    result = import_module(f"vtax.{record.verb.replace(' ', '.')}.page")
     page = result.page(record)
     render_html.write(page, path / REPORT)
     show_result(page, path, result.to_json(record) if as_json else None)

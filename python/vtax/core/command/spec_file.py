@@ -34,6 +34,7 @@ VERSION = 1
 LARGEST_BYTES = 1 << 20
 OPTION = "--spec"
 COMMAND = "command"
+PARAM = "param"
 OWN_KEYS = ("vtax", "verb", COMMAND)
 INVOCATION = frozenset({"spec", "out", "notes", "as_json", "quiet", "help"})
 """Parameters that say how vtax is called, not what is measured: no run repeats them."""
@@ -106,6 +107,9 @@ def _entries(path: Path, root: Any) -> Iterator[Entry]:
         if key.value in seen:
             raise MisuseError(f"{path}:{line}: {key.value} is in line {seen[key.value]}, too")
         seen[key.value] = line
+        if key.value == PARAM and isinstance(value, yaml.MappingNode):
+            yield Entry(PARAM, tuple(_parameters(path, value)), True, None, line)
+            continue
         is_list = isinstance(value, yaml.SequenceNode)
         nodes = value.value if is_list else [value]
         if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
@@ -117,6 +121,20 @@ def _entries(path: Path, root: Any) -> Iterator[Entry]:
         if not is_list and value.tag == "tag:yaml.org,2002:bool":
             switch = yaml.SafeLoader.bool_values[value.value.lower()]
         yield Entry(key.value, tuple(each.value for each in nodes), is_list, switch, line)
+
+
+def _parameters(path: Path, node: Any) -> Iterator[str]:
+    """`{threads: [1, 2]}` as `--param` has it: `threads=1,2`."""
+    import yaml
+
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        values = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if not all(isinstance(each, yaml.ScalarNode) for each in (key, *values)):
+            raise MisuseError(f"{path}:{line}: {PARAM} takes names with lists of words")
+        if any("," in each.value for each in values):
+            raise MisuseError(f"{path}:{line}: a value of {PARAM} has no comma")
+        yield f"{key.value}={','.join(each.value for each in values)}"
 
 
 def _check(found: SpecFile) -> None:
@@ -199,7 +217,7 @@ def _words(
         on, off = option.opts[0], [each for each in option.secondary_opts if each[:2] == "--"]
         return [on] if entry.is_switch else off[:1]
     if entry.is_list and not option.multiple:
-        raise file.error(entry, f"{entry.key} takes one value", "a list of values is no matrix yet")
+        raise file.error(entry, f"{entry.key} takes one value", "what takes turns is param:")
     if check := _checks().get(option.metavar or ""):
         for value in entry.values:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import select
 import stat
@@ -30,8 +31,9 @@ class StandardInput:
     """What commands do not get, in sentences."""
 
 
+@functools.cache
 def read() -> StandardInput:
-    """Read standard input if it is a file or a pipe.
+    """Read standard input if it is a file or a pipe; once, for it is at its end afterwards.
 
     Raises MisuseError when the input is longer than LIMIT_BYTES or cannot be read.
     """

@@ -14,6 +14,7 @@ from vtax.core.formats.model import Kept
 MAX_BYTES = 64 << 20
 MODELS = {
     "compare": "vtax.core.formats.model:ComparisonRecord",
+    "compare sweep": "vtax.compare.sweep.record:ComparisonSweepRecord",
     "explain": "vtax.core.formats.bill:BillRecord",
     "prices": "vtax.prices.record:PricesRecord",
     "audit": "vtax.core.formats.model:AuditRecord",

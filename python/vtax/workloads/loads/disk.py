@@ -36,6 +36,7 @@ _DIRECTLY = (
     'PATH="$PATH:/usr/sbin"; if [ -d "$0" ]; then cd "$0" && set -- "$@" --direct=1; fi; "$@"'
 )
 """A disk of the machine's own is read past the guest's page cache; the host's files cannot be."""
+_CLIENT = "/usr/share/dbench/client.txt"
 _SYSBENCH = """\
 seconds=$1; shift
 sysbench "$@" prepare >/dev/null || exit; sysbench "$@" --time="$seconds" run; code=$?
@@ -88,7 +89,7 @@ class Dbench(Load):
 
     def command(self, seconds: int) -> Command:
         # In one second it counts nothing.
-        line = ("dbench", "-t", str(max(2, seconds)), "-D", ".", "-c", "/usr/share/dbench/client.txt", "1")
+        line = ("dbench", "-t", str(max(2, seconds)), "-D", ".", "-c", _CLIENT, "1")
         return Command(_on_disk(line), timeout_s=seconds + ROUND_S)
 
     def read(self, stdout: str) -> LoadResult:

@@ -1,0 +1,1 @@
+"""`vtax compare --param`: a comparison for each combination of values, in one run."""
