@@ -123,6 +123,7 @@ def test_each_round_has_every_combination_and_environments_side_by_side(tmp_path
     made = campaign(tmp_path, world, "n=1,2,3")
     record = made.run()
     assert record.state == "complete" and world.alive == 0
+    assert record.cliffs == (), "neither a baseline nor its control is compared"
     runs = [line.split() for line in world.story if "-r0" in line]
     points = [name.partition("-")[0] for _, name in runs]
     assert len(runs) == 3 * 2 * 3, "three rounds, native and its control, three values"

@@ -184,7 +184,12 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
             lead=lead,
             environments=first.environments,
             points=points,
-            cliffs=_cliffs(request.parameters, points, lead),
+            cliffs=_cliffs(
+                request.parameters,
+                points,
+                lead,
+                [each.label for each in first.environments if each.role == "measured"],
+            ),
         )
 
     def _analysed(self, point: _Point) -> SweepPoint:
@@ -231,17 +236,22 @@ def _result(each: Result) -> SweepResult:
 
 
 def _cliffs(
-    parameters: Sequence[Parameter], points: Sequence[SweepPoint], lead: str
+    parameters: Sequence[Parameter],
+    points: Sequence[SweepPoint],
+    lead: str,
+    measured: Sequence[str],
 ) -> tuple[SweepCliff, ...]:
-    """Along the one parameter, if its values are numbers; none along several."""
+    """The cliff of each measured environment along the one parameter, if its values are numbers;
+    none along several."""
     if len(parameters) != 1 or parameters[0].numbers is None:
         return ()
-    levels: dict[str, list[cliff.Level]] = {}
+    levels: dict[str, list[cliff.Level]] = {label: [] for label in measured}
     for value, point in zip(parameters[0].numbers, points, strict=True):
         for each in point.results:
-            if each.metric == lead and each.ci_low is not None and each.ci_high is not None:
-                own = levels.setdefault(each.environment, [])
-                own.append(cliff.Level(value, each.ci_low, each.ci_high))
+            known = each.ci_low is not None and each.ci_high is not None
+            if each.metric == lead and known and each.environment in levels:
+                level = cliff.Level(value, each.ci_low or 0.0, each.ci_high or 0.0)
+                levels[each.environment].append(level)
     return tuple(
         SweepCliff(environment=label, metric=lead, past=cliff.past(own))
         for label, own in levels.items()

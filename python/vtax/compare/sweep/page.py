@@ -175,6 +175,16 @@ def _all(record: ComparisonSweepRecord) -> Section:
         "all",
         "Every metric",
         "Medians, and performance in percent of the baseline with its 95 % interval.",
-        (*record.parameters, "environment", "metric", "n", "median", "%", "from", "to", "verdict"),
+        (
+            *record.parameters,
+            "environment",
+            "metric",
+            "runs",
+            "median",
+            "%",
+            "from",
+            "to",
+            "verdict",
+        ),
         rows,
     )
