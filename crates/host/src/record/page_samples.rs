@@ -53,6 +53,7 @@ impl PageSamples {
 
     /// The same samples with the guest's number in their names, from 0: `guest.0.pgfault`,
     /// `guest.0.app.requests`.
+    #[must_use]
     pub fn of_guest(mut self, number: usize) -> Self {
         for name in &mut self.names {
             let own = name.strip_prefix("guest.").unwrap_or(name);
