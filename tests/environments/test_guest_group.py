@@ -21,6 +21,7 @@ from vtax.environments.agent import Finished
 from vtax.environments.base import MachineLike, host_memory_bytes
 from vtax.environments.capabilities import (
     Files,
+    GuestPage,
     Guests,
     Link,
     Pause,
@@ -62,7 +63,7 @@ def test_one_guest_offers_what_several_do_not() -> None:
     for spec in ("uml", "qemu"):
         alone, several = build(spec).offered(), build(f"{spec}:guests=2").offered()
         assert Guests not in alone and RecordInside in alone
-        assert several == {Files, Guests, Pause, RecordOutside}
+        assert several == {Files, GuestPage, Guests, Pause, RecordOutside}
     assert Link in build("uml:guests=2,net=vde").offered()
 
 
