@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from command_line import one_line, vtax
@@ -155,6 +155,7 @@ def test_any_bytes_are_a_spec_or_one_error(content: bytes, tmp_path_factory: Any
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 
 
+@example(workload=["\x85"], reps=None, metrics=["\x85", "\u2028"], warm_up=False, clock="wall")
 @given(
     workload=st.lists(WORDS, min_size=1, max_size=4),
     reps=st.none() | st.integers(1, 10_000),

@@ -289,9 +289,8 @@ def text(own: Mapping[str, Any]) -> str:
     if (context := _PARSED.get()) is None:
         return ""
     content = _mapping(context, own)
-    made: str = yaml.safe_dump(
-        content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-    )
+    # Letters beyond ASCII are escaped: some of them end a line in YAML.
+    made: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
     return f"# vtax {content['verb']} {OPTION} FILE does this again.\n{made}"
 
 
