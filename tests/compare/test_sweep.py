@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from command_line import one_line, vtax
 from mock_machines import World
 from vtax.compare.sweep import cliff
-from vtax.compare.sweep.campaign import SweepCampaign
+from vtax.compare.sweep.campaign import SweepCampaign, _cliffs
 from vtax.compare.sweep.cliff import Level
 from vtax.compare.sweep.page import page
 from vtax.compare.sweep.parameters import combinations, filled, parse, said
@@ -201,11 +201,14 @@ def record(tmp_path: Path) -> ComparisonSweepRecord:
         )
         for value, percent in zip(("1", "2", "4", "8"), (97.0, 96.0, 50.0, 45.0), strict=True)
     )
-    own = SweepCliff(environment="uml", metric="wall_s", past=2.0)
+    own = _cliffs(parse(["n=1,2,4,8"]), points, "wall_s", ["uml"])
+    assert own == (SweepCliff(environment="uml", metric="wall_s", past=2.0),)
+    assert _cliffs(parse(["n=a,b,c,nan"]), points, "wall_s", ["uml"]) == (), "no numbers"
+    assert _cliffs(parse(["n=1,2", "m=1,2"]), points, "wall_s", ["uml"]) == (), "no one axis"
     fixed = {"started_utc": "2026-11-29T12:00:00+00:00", "finished_utc": None}
     return made.model_copy(
         update={
-            "environments": (native, guest, control), "points": points, "cliffs": (own,), **fixed,
+            "environments": (native, guest, control), "points": points, "cliffs": own, **fixed,
         }
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ class Made:
     """Whether the load's client is saturated, at every speed."""
     noise: float = 0.003
     cpu_noise: float = 0.0
-    """Of the service's CPU time, relative to it."""
+    """Noise of the service's CPU time, relative to it."""
     watts: float | None = None
     """The host's power at full speed; half of it goes with the speed."""
 

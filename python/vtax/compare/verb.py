@@ -252,7 +252,7 @@ def sweep(options: CompareOptions) -> None:
     request = sweep_of(options)
     for _, each in request.points:
         require(each)
-    folder = RunFolder.create(options.out, request.points[0][1].workload.label())
+    folder = RunFolder.create(options.out, " ".join(request.workload))
     campaign = SweepCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
     campaigns.show(record, folder.path, as_json=options.as_json)

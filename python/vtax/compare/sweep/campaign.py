@@ -175,7 +175,7 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
         points = tuple(map(self._analysed, self._all))
         return ComparisonSweepRecord(
             **self._head(),
-            name=first.name,
+            name=" ".join(request.workload),
             state=self.state,
             parameters={each.name: each.values for each in request.parameters},
             workload=request.workload,

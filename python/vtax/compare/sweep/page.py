@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vtax.compare.sweep.parameters import said
+from vtax.compare.sweep.parameters import Parameter, said
 from vtax.compare.sweep.record import ComparisonSweepRecord, SweepResult
 from vtax.core.page.charts import LEAST_WIDTH, chart_layout, line
 from vtax.core.page.format import plural, significant
@@ -83,13 +83,8 @@ def _short(each: SweepResult | None, record: ComparisonSweepRecord) -> str:
 
 def _numbers(record: ComparisonSweepRecord) -> Sequence[float] | None:
     """The values of the one parameter, if they are numbers."""
-    if len(record.parameters) != 1:
-        return None
-    (values,) = record.parameters.values()
-    try:
-        return tuple(map(float, values))
-    except ValueError:
-        return None
+    known = [Parameter(*each) for each in record.parameters.items()]
+    return known[0].numbers if len(known) == 1 else None
 
 
 def _figure(record: ComparisonSweepRecord) -> Figure | None:

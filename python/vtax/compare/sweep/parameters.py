@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,12 @@ class Parameter:
 
     @property
     def numbers(self) -> tuple[float, ...] | None:
-        """The values as numbers, if all of them are."""
+        """The values as numbers, if all of them are finite ones."""
         try:
-            return tuple(map(float, self.values))
+            found = tuple(map(float, self.values))
         except ValueError:
             return None
+        return found if all(map(math.isfinite, found)) else None
 
 
 def parse(texts: Sequence[str]) -> tuple[Parameter, ...]:

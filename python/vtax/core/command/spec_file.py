@@ -76,7 +76,9 @@ def read(path: Path) -> SpecFile:
         with path.open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
     except OSError as error:
-        raise MisuseError(f"{path}: {error.strerror}") from None
+        raise MisuseError(
+            f"{path}: {error.strerror}", "every run folder has one: spec.yaml"
+        ) from None
     if len(content) > LARGEST_BYTES:
         raise MisuseError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: it is no spec")
     try:

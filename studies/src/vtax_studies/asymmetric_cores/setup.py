@@ -65,8 +65,8 @@ EMULATED = "(TCG)"
 
 AB, TCP, UDP, CPU_BOUND = "ab", "tcp", "udp", "dgemm"
 REFERENCES = (CPU_BOUND, "stream", "gzip")
-"""Loads that use no service, in the place of SPEC CPU2006: they run with slow vCPUs. The first runs
-with slow service threads, too."""
+"""Loads that use no service, instead of SPEC CPU2006: they run with slow vCPUs. The first runs with
+slow service threads, too."""
 DISKS = ("disk", "dbench", "sysbench", "bonnie", "postmark")
 """Loads of a disk: five of the paper's fourteen programs, or what does the same."""
 HTTP = "http"
