@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from vtax.compare.sweep.record import ComparisonSweepRecord
 from vtax.core.formats.bill import BillRecord
 from vtax.core.formats.model import (
     AuditRecord,
@@ -43,6 +44,7 @@ RECORDS: Mapping[str, type[Strict]] = {
     "place": PlaceRecord,
     "recording": RecordingRecord,
     "sweep": SweepRecord,
+    "compare-sweep": ComparisonSweepRecord,
     "prices": PricesRecord,
     "bill": BillRecord,
     "study": StudyRecord,

@@ -14,8 +14,9 @@ class SweepResult(Strict):
     environment: str
     metric: str
     unit: str
-    better: Better
     """As in samples.parquet."""
+    better: Better
+    """The better direction."""
     n: Count
     """Repetitions."""
     median: float | None
