@@ -349,12 +349,12 @@ def test_a_report_of_a_recording_says_what_reads_it(tmp_path: Path) -> None:
 
 def test_command_lines() -> None:
     options = RecordOptions({"every": "50Mi", "for": "30s", "overhead": ""})
-    page = options.with_page(Path("/dev/shm/page"))
-    assert (options.guest, page.guest) == (None, Path("/dev/shm/page"))
-    assert page.arguments() == [
-        *("--every=50Mi", "--for=30s", "--overhead", "--guest=/dev/shm/page"),
+    pages = options.with_pages([Path("/dev/shm/first"), Path("/dev/shm/second")])
+    assert pages.arguments() == [
+        *("--every=50Mi", "--for=30s", "--overhead"),
+        *("--guest=/dev/shm/first", "--guest=/dev/shm/second"),
     ]
-    assert page.asked()["overhead"] is True
+    assert pages.asked()["overhead"] is True
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
     assert builtin.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
     assert builtin.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
