@@ -32,6 +32,10 @@ qemu-system-x86 | run the full-system guest, emulate the host of the lab | envir
 busybox-static | be the shell of the machines in the lab | environment lab | use
 openssh-client | reach other machines | environment ssh | use
 openssh-server | test machines over ssh, on loopback; vtax does not start it otherwise | tests of environment ssh (skipped) | test
+slurm-client | test nodes of Slurm; clusters have their own | tests of environment slurm (skipped) | test
+slurmctld | test nodes of Slurm, on loopback; setup does not start it, and disables its service | tests of environment slurm (skipped) | test
+slurmd | test nodes of Slurm, as above | tests of environment slurm (skipped) | test
+munge | test nodes of Slurm, as above | tests of environment slurm (skipped) | test
 qemu-system-arm | emulate an arm64 machine with a PMU | environment qemu-arm64 | test
 podman | start containers | environment container | use
 runc | run containers where crun refuses the control groups | environment container on such hosts | use
@@ -130,8 +134,14 @@ missing_packages() {
     done
 }
 
-# nginx's package would start nginx now, unless policy-rc.d forbids that, and at each boot. This
-# policy forbids it only while this setup runs, and removes itself when it is asked later.
+# The service that a package would start now, unless policy-rc.d forbids that, and at each boot.
+service_of() {
+    case $1 in
+        nginx-light) printf nginx ;;
+        slurmctld | slurmd | munge) printf %s "$1" ;;
+    esac
+}
+# This policy forbids it only while this setup runs, and removes itself when it is asked later.
 services_policy=/usr/sbin/policy-rc.d
 forbid_services() {
     # shellcheck disable=SC2016 # expanded by the inner shells
@@ -140,13 +150,15 @@ forbid_services() {
 }
 allow_services() {
     # shellcheck disable=SC2016
-    "$@" sh -c 'if grep -q -x "# vtax setup" "$1"; then rm -f "$1"; fi
-        systemctl --quiet disable nginx.service 2>/dev/null || update-rc.d nginx disable' \
-        sh "$services_policy" >/dev/null 2>&1 || true
+    "${as_root[@]}" sh -c 'if grep -q -x "# vtax setup" "$1"; then rm -f "$1"; fi
+        shift
+        for each in "$@"; do
+            systemctl --quiet disable "$each.service" 2>/dev/null || update-rc.d "$each" disable
+        done' sh "$services_policy" "$@" >/dev/null 2>&1 || true
 }
 
 install_packages() {
-    local missing available=() absent=() package version as_root=()
+    local missing available=() absent=() services=() package version as_root=()
     read -r -a missing <<<"$(missing_packages)"
     [ "${#missing[@]}" -gt 0 ] || return 0
     if grep -q -x -F -- "${missing[*]}" "$state/tried" 2>/dev/null; then
@@ -181,14 +193,17 @@ install_packages() {
         fi
     done
     say "installing ${#available[@]} of them (apt-get's output: $state/apt.log)"
-    [[ " ${available[*]} " != *' nginx-light '* ]] || forbid_services "${as_root[@]}"
+    for package in "${available[@]}"; do
+        services+=($(service_of "$package"))
+    done
+    [ "${#services[@]}" -eq 0 ] || forbid_services "${as_root[@]}"
     if [ "${#available[@]}" -gt 0 ] && ! "${as_root[@]}" apt-get -q -q -y \
         -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install --no-install-recommends \
         "${available[@]}" </dev/null >"$state/apt.log" 2>&1; then
         tail -n 3 "$state/apt.log" >&2
         cannot_install "apt-get install failed (whole log: $state/apt.log)" "${available[@]}"
     fi
-    [[ " ${available[*]} " != *' nginx-light '* ]] || allow_services "${as_root[@]}"
+    [ "${#services[@]}" -eq 0 ] || allow_services "${services[@]}"
     [ "${#absent[@]}" -eq 0 ] || cannot_install 'this distribution has no such package' "${absent[@]}"
     # These are not tried again each time: the answer would be the same, after a slow update.
     read -r -a missing <<<"$(missing_packages)"

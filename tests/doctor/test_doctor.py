@@ -76,6 +76,8 @@ PROGRAMS: Mapping[str, Output] = {
     "podman": Output(0, "podman version 4.3.1\n", ""),
     "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
     "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
+    "salloc": Output(0, "slurm-wlm 22.05.8\n", ""),
+    "sinfo": Output(0, "batch* 4 idle\nlong 2 down\n", ""),
     **dict.fromkeys(("unshare", "nsenter", "ip", "tc", "vde_switch"), Output(0, "", "")),
     **dict.fromkeys(("nginx", "wrk", "ab", "iperf3", "fio"), Output(0, "", "")),
     "apt-get": Output(0, "", ""),
@@ -173,6 +175,16 @@ def test_without_root_there_is_no_gvisor_and_a_container_has_fewer_limits(tmp_pa
     states = {finding.name: finding.state for finding in findings if finding.state != "ok"}
     without = dict.fromkeys(("gvisor", "link", "slow-cores"), "missing")
     assert states == {"container": "degraded", **without}
+
+
+def test_a_slurm_is_said_with_its_nodes_or_why_it_does_not_answer(tmp_path: Path) -> None:
+    asked = look("slurm", machine(tmp_path))
+    assert asked.detail == "partitions and nodes: batch* 4 idle, long 2 down"
+    silent = {"sinfo": Output(1, "", "sinfo: error: Unable to contact slurm controller\n")}
+    finding = look("slurm", machine(tmp_path / "silent", programs=programs_but(**silent)))
+    assert finding.state == "degraded" and "Unable to contact" in finding.detail
+    finding = look("slurm", machine(tmp_path / "none", programs=programs_but("salloc")))
+    assert finding.state == "impossible"
 
 
 def test_an_old_runsc_is_named_with_the_remedy(tmp_path: Path) -> None:

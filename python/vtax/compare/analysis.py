@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vtax.compare.flags import Grouped, flags
+from vtax.compare.nodes import spreads
 from vtax.compare.repetitions import repetitions_needed
 from vtax.core.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 from vtax.core.statistics.clocks import clock_flags, program_times
@@ -59,6 +60,7 @@ def compare(
         baseline=_first_baseline(record),
         results=found,
         flags=(*flags(record, grouped, found), *clock_flags(record, by_clock)),
+        nodes=spreads(record, samples),
     )
 
 

@@ -35,6 +35,7 @@ from vtax.core.statistics.clocks import fact, seconds
 from vtax.core.statistics.results import PROGRAM_TIMES
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
 from vtax.environments.base import MachineLike
+from vtax.environments.capabilities import Nodes
 from vtax.environments.host_facts import facts_here
 from vtax.workloads.base import Command, MachineShape, Reading, Workload
 from vtax.workloads.metric_units import conversion
@@ -199,7 +200,10 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         label, number = own
         name = f"r{number:03d}"
         out = self.folder.instruments(label) / name
-        return self._step(label, number, self.request.command, name, out, self._order.rounds[own])
+        in_round = self._order.rounds[own]
+        return self._step(
+            label, number, self.request.command, name, out, in_round, own_round=in_round
+        )
 
     def record(self) -> ComparisonRecord:
         request = self.request
@@ -279,7 +283,8 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             seen.observed = Observed(
                 machine.facts, libraries, limit_error, variant.environment.is_guest
             )
-            seen.notes = tuple(machine.launch.notes)
+            nodes = machine.offer(Nodes)
+            seen.notes = (*machine.launch.notes, *(nodes.notes() if nodes else ()))
 
     def warmed(self, variant: Variant, machine: MachineLike) -> None:
         machine.refresh_facts()

@@ -166,6 +166,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "cannot show by how much, so the intervals are narrower than they should be.",
             "Boot afresh for each repetition (--reboot each).",
         ),
+        "one-node": Explanation(
+            "All repetitions on one node",
+            "Nodes of a cluster differ in their silicon, firmware, cooling and neighbours. "
+            "Repetitions on a single node cannot show by how much.",
+            "Let rounds visit several nodes (slurm:PARTITION,nodes=N).",
+        ),
         "cut-short": Explanation(
             "The run was cut short",
             "Not all planned repetitions ran, because time was up or somebody stopped the run. "

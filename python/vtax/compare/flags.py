@@ -67,6 +67,7 @@ def flags(
         found += _audited(record, environment)
         found += reading_flags(record, environment.label)
     found += _one_boot(record, grouped)
+    found += _one_node(record, grouped)
     found += _fits_cache(record)
     found += _short_kernels(record, grouped)
     return tuple(found)
@@ -400,6 +401,21 @@ def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
             f"All repetitions ran in one boot ({', '.join(once)}), so the intervals do not "
             "include how much results change from boot to boot; use --reboot each to include it.",
         )
+
+
+def _one_node(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
+    """A flag for the run: what was found on one node of a cluster may not hold on another."""
+    for environment in record.environments:
+        nodes = {run.node for run in repetitions(grouped, environment.label)} - {None}
+        if environment.role != "control" and len(nodes) == 1:
+            yield Flag(
+                environment.label,
+                None,
+                "one-node",
+                f"All repetitions ran on one node ({nodes.pop()}), so the intervals do not include "
+                "how much results change from node to node; use nodes= to include it.",
+            )
+            return
 
 
 def _fits_cache(record: ComparisonRecord) -> Iterator[Flag]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax.compare import explain, facts, summary, trust, verdicts
+from vtax.compare.node_page import NODES
 from vtax.compare.page import ORDER, RATIOS
 from vtax.core.page.bill import WHY
 from vtax.core.page.page import Depth, Figure, Page
@@ -39,6 +40,7 @@ def render(page: Page, comparison: Comparison) -> str:
         "orders": orders,
         "bill": [each for each in full if each.name == WHY],
         "bills": bills,
+        "nodes": [each for each in full if each.name == NODES],
     }
     return render_page("vtax.compare", "report", data, context)
 

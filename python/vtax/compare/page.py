@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from vtax.compare import summary, trust, verdicts
+from vtax.compare import node_page, summary, trust, verdicts
 from vtax.compare.order_figures import order_figures
 from vtax.compare.ratio_figures import ratio_figures
 from vtax.core.formats.bill import BillRecord
@@ -53,7 +53,9 @@ RATIOS = "ratios"
 ORDER = "order"
 """The name of the sections with figure 2, one for each metric."""
 MOST_NOTES = 5
-BACKGROUND = frozenset({"drift", "noise-floor", "one-boot", "short-kernel", "steal-unknown"})
+BACKGROUND = frozenset(
+    {"drift", "noise-floor", "one-boot", "one-node", "short-kernel", "steal-unknown"}
+)
 """Kinds of flags that hold for most runs, or that another line states."""
 
 _Filled = tuple[Column, Sequence[Cell]]
@@ -68,6 +70,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "environments": [each.model_dump(mode="json") for each in comparison.record.environments],
         "results": [_result_json(each) for each in comparison.results],
         "flags": [asdict(flag) for flag in comparison.flags],
+        "nodes": [asdict(each) for each in comparison.nodes],
     }
 
 
@@ -99,6 +102,7 @@ def page(
             *_table(comparison),
             Section(notes=tuple(_legend(comparison)), apart=True),
             Section(notes=(*_answers(comparison), *said[:few]), apart=True),
+            *node_page.sections(comparison),
             *(bill_sections.sections(bill) if bill else ()),
             Section(notes=tuple(said[few:]), depth=Depth.FULL),
             Section(notes=tuple(_more(len(said) - few)), depth=Depth.BRIEF),

@@ -24,7 +24,7 @@ RANKED = (
     "not-believed", "assumed-direction", "timer-inversion", "left-processes", "clock-verdict",
     "aa-control", "clock-disagreement", "emulator-time", "audit", "several-matches",
     "failures", "steal", "drift", "too-short", "cut-short", "few-repetitions", "one-boot",
-    "steal-unknown",
+    "one-node", "steal-unknown",
 )  # fmt: skip
 """Kinds of flags, from those that could turn the answer round to those that could blur it."""
 HARMLESS = frozenset({"coarse-values", "fits-cache", "host-time", "noise-floor", "short-kernel",

@@ -23,3 +23,7 @@ class MisuseError(VtaxError):
     """The command line asks for something that cannot be; exit code 2."""
 
     exit_code = 2
+
+
+class SessionOverError(VtaxError):
+    """What the machines of an environment stand on is over, and is not asked for again."""

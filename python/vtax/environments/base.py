@@ -13,6 +13,7 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +34,18 @@ if TYPE_CHECKING:
     from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
 
-BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab", "xen")
+BUILT_IN = (
+    "native",
+    "container",
+    "gvisor",
+    "uml",
+    "qemu",
+    "qemu_arm64",
+    "ssh",
+    "slurm",
+    "lab",
+    "xen",
+)
 """The modules of vtax's own environments, in the order in which they are shown."""
 BASELINE = "native"
 """The spec of the machine that others are compared with."""
@@ -58,6 +70,11 @@ class Launch:
     over_stdio: bool = False
     """Whether the agent's channel is the process's standard input and output, and its console
     standard error; otherwise the channel is the allocation's descriptor."""
+    acknowledged: bool = False
+    """Whether an empty line acknowledges each announcement of the agent. Where TCP carries the
+    channel without TCP_NODELAY, as srun does it, a short message waits until the one before is
+    acknowledged, for 40 ms if nothing is sent the other way (RFC 896, RFC 1122 section
+    4.2.3.2)."""
     preamble: bytes = b""
     """Bytes to send before the agent is there to read its first request."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -225,6 +242,13 @@ class Environment(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise VtaxError with the remedy when something that `launch` needs is missing."""
+
+    def session(self) -> AbstractContextManager[None]:
+        """What all machines of a campaign stand on, such as an allocation of a cluster's nodes.
+
+        It is entered before the first machine starts, and left when the last one has ended.
+        """
+        return nullcontext()
 
     @abstractmethod
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:

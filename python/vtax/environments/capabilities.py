@@ -175,6 +175,21 @@ class GuestPage(Capability):
 
 
 @dataclass(frozen=True, slots=True)
+class Nodes(Capability):
+    """The machine is several nodes, on one of which all repetitions of a round run."""
+
+    name: ClassVar[str] = "nodes"
+    about: ClassVar[str] = "rounds visit several nodes in turn"
+
+    turn: Callable[[int], bool]
+    """Make the node of this round current; return whether nothing has run on it yet."""
+    current: Callable[[], str]
+    """The name of the node that is current."""
+    notes: Callable[[], Sequence[str]]
+    """How the nodes differ, in sentences."""
+
+
+@dataclass(frozen=True, slots=True)
 class Direction:
     """What one end of a link has sent since the machine was started."""
 
@@ -234,6 +249,7 @@ ALL: tuple[type[Capability], ...] = (
     Switch,
     Pause,
     GuestPage,
+    Nodes,
     Link,
 )
 """vtax's own capabilities, in the order of the table in docs/environments.md."""

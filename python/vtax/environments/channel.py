@@ -95,11 +95,15 @@ class Span:
 class Channel:
     """Requests and answers, one at a time. Every wait is bounded.
 
-    `parts` is off for a channel that carries whole frames of 1 MiB, such as virtio-serial.
+    `parts` is off for a channel that carries whole frames of 1 MiB, such as virtio-serial;
+    `acknowledges` is `Launch.acknowledged`.
     """
 
-    def __init__(self, sock: socket.socket, *, parts: bool = True) -> None:
+    def __init__(
+        self, sock: socket.socket, *, parts: bool = True, acknowledges: bool = False
+    ) -> None:
         self._socket = sock
+        self._acknowledges = acknowledges
         self._parts = parts
         self._buffer = bytearray()
         self._came_s = 0.0
@@ -190,6 +194,8 @@ class Channel:
             answered = frame.get("id")
             if answered == number:
                 if span is not None and span.announced(frame, self._came_s):
+                    if self._acknowledges:
+                        self.renew()
                     continue
                 self._unanswered.remove(number)
                 return _unwrap(frame)

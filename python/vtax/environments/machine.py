@@ -135,7 +135,7 @@ class Machine(MachineLike):
         self._environment = environment
         self._console = ConsoleTail(console)
         self._agent = Agent(
-            Channel(ours),
+            Channel(ours, acknowledges=self.launch.acknowledged),
             self.launch.work_inside,
             self._lost,
             emulated_clock=environment.emulates_clock(),

@@ -1,8 +1,4 @@
-"""An existing machine that is reached by the system's `ssh`, with the user's own configuration.
-
-The agent is sent over the connection that then carries its requests; nothing is installed on the
-machine, and what vtax put there is removed when the agent ends.
-"""
+"""An existing machine that is reached by the system's `ssh`, with the user's own configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import functools
 import os
 import re
 import secrets
-import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,11 +29,18 @@ from vtax.environments.base import (
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
-from vtax.environments.copying_machine import CopyingMachine, bring
+from vtax.environments.copying_machine import bring
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
-from vtax.environments.lease import Renewal, lease
+from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
+from vtax.environments.remote_machine import (
+    BOOT_TIMEOUT_S,
+    FOLDER,
+    RemoteMachine,
+    said_by_script,
+    script,
+)
 from vtax.environments.ssh_client import (
     ALIVE_COUNT,
     ALIVE_EVERY_S,
@@ -49,17 +51,7 @@ from vtax.environments.ssh_client import (
 )
 from vtax.workloads.base import MachineShape
 
-BOOT_TIMEOUT_S = 120.0
-"""The agent's 3 MB have to go through a slow line, too."""
 SMALLEST_CAP_BYTES = 16 << 20
-SWAP_FOLDER = "${XDG_CACHE_HOME:-$HOME/.cache}/vtax/swap"
-"""The folder that vtax on the machine calls `host_swap.folder`, in words of the machine's shell."""
-
-_OWN = "vtax: "
-"""What `_script` itself says begins with this."""
-_FOLDER_FAULT = "dir: "
-"""After that, a fault for which another folder may be the remedy begins with this."""
-_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
 class SshClient(Check):
@@ -135,7 +127,7 @@ class Ssh(ProcessEnvironment):
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"ssh: mem={options['mem']} is too small to start a program in")
         folder = options.get("dir", "/tmp")
-        if not _FOLDER.fullmatch(folder):
+        if not FOLDER.fullmatch(folder):
             raise MisuseError(f"ssh: dir={folder} is not an absolute path of plain letters")
         processes = process_limit("ssh", options["pids"]) if "pids" in options else None
         space = HostSwap.from_options("ssh", options)
@@ -173,11 +165,11 @@ class Ssh(ProcessEnvironment):
         serve += ["--pids", str(self.processes or usual_processes(len(cpus)))]
         if self.memory_bytes is not None:
             serve += ["--memory", str(self.memory_bytes)]
-        script = _script(str(folder), len(agent), serve, self.swap)
+        line = script(str(folder), len(agent), serve, self.swap)
         return Launch(
             # Quoted for any shell that the user may have on the machine: the script has no single
             # quote.
-            [*self.login.line(), f"exec /bin/sh -c '{script}'"],
+            [*self.login.line(), f"exec /bin/sh -c '{line}'"],
             work_inside=Path(folder, "work"),
             boot_timeout_s=BOOT_TIMEOUT_S,
             over_stdio=True,
@@ -195,10 +187,8 @@ class Ssh(ProcessEnvironment):
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        own = [line.removeprefix(_OWN) for line in console if line.startswith(_OWN)]
-        if own:
-            in_folder = own[-1].removeprefix(_FOLDER_FAULT)
-            return in_folder, "choose another folder with dir=" if in_folder != own[-1] else None
+        if told := said_by_script(console):
+            return told
         if said := next((line for line in console if line.startswith(REFUSED)), None):
             return said.removeprefix(REFUSED), None
         return explain(self.login.line(), console) if code == 255 else None
@@ -222,59 +212,6 @@ class Ssh(ProcessEnvironment):
 
     def _found(self) -> Found:
         return _probe(tuple(self.login.line()))
-
-
-class RemoteMachine(CopyingMachine):
-    """A machine over ssh, whose agent has a lease that is renewed."""
-
-    _renewal: Renewal | None = None
-
-    def furnish(self) -> None:
-        self._renewal = Renewal(self._agent.renew)
-
-    def kill(self) -> None:
-        if self._renewal is not None:
-            self._renewal.end()
-        super().kill()
-
-
-def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
-    """What the machine's shell does: take `size` bytes of agent from its input, serve, remove
-    all."""
-    agent = f"{folder}/vtax-agent"
-
-    def refused(why: str) -> str:
-        return f'{{ echo "{_OWN}{why}" >&2; exit 1; }}'
-
-    no_folder = refused(f"{_FOLDER_FAULT}cannot make {folder}")
-    no_room = refused(f"{_FOLDER_FAULT}no room for the agent in {folder}")
-    steps = [
-        "umask 077",
-        f"mkdir {folder} || {no_folder}",
-        f'trap "rm -rf {folder}" EXIT',
-        'trap "exit 1" HUP INT TERM',
-        f"head -c {size} >{agent} || {no_room}",
-        f'[ "$(wc -c <{agent})" -eq {size} ] || {refused("the agent did not come whole there")}',
-        f"chmod 700 {agent}",
-    ]
-    line = f"{agent} {shlex.join(serve)}"
-    if swap:
-        # Not in `folder`: a later vtax would not know it, and its parent may be a tmpfs.
-        steps += [f'mkdir -p "{SWAP_FOLDER}"']
-        line += f' {shlex.join(swap.size())} --swap-folder "{SWAP_FOLDER}"'
-    # 126: found, but not executable. The options are those of the deepest mount above the folder.
-    steps += [
-        line,
-        "code=$?",
-        f"if [ $code -eq 126 ] && cd {folder}; then at=",
-        "while read -r _ place _ options _; do "
-        'case "$(pwd -P)/" in "${place%/}"/*) '
-        "[ ${#place} -lt ${#at} ] || { at=$place; with=$options; };; esac; done </proc/mounts",
-        f'case ",$with," in *,noexec,*) echo "{_OWN}{_FOLDER_FAULT}$at is mounted noexec" >&2;; '
-        "esac; fi",
-        "exit $code",
-    ]
-    return "; ".join(steps)
 
 
 @functools.lru_cache(maxsize=64)

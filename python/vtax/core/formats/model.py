@@ -86,6 +86,8 @@ class Sample:
     """What the machine said where `wall_s` is the host's; None: `wall_s` is the machine's."""
     user_s: Finite | None = None
     """User time by the accounting of the machine itself; None in runs that an older vtax made."""
+    node: str | None = None
+    """The node that the repetition ran on; None: the environment is one machine."""
 
     def row(self) -> dict[str, Any]:
         """Values by column. `dataclasses.asdict` would copy each value, ten times as slowly."""

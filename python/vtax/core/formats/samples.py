@@ -57,6 +57,7 @@ _COLUMNS = {
         _AGENT,
     ),
     "user_s": ("seconds of user time, wait4 in the machine; null: an older vtax made it", _AGENT),
+    "node": ("node of the allocation that it ran on; null: the environment is one machine", _VTAX),
 }
 
 

@@ -244,10 +244,18 @@ class StagedCampaign(Campaign[Q, R], Keeper, Generic[Q, R, P]):
         return steps
 
     def _step(
-        self, variant: str, number: int, command: Command, folder: str, out: Path, point: P
+        self,
+        variant: str,
+        number: int,
+        command: Command,
+        folder: str,
+        out: Path,
+        point: P,
+        *,
+        own_round: int = 0,
     ) -> Step:
         self._points[variant, folder] = point
-        return Step(variant, number, command, folder, out)
+        return Step(variant, number, command, folder, out, round=own_round)
 
     def _point(self, of: Step | Repetition) -> P:
         return self._points[of.variant if isinstance(of, Step) else of.label, of.folder]

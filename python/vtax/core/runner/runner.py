@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.errors import MisuseError, SessionOverError, VtaxError
 from vtax.core.runner import repetition
 from vtax.core.runner.repetition import Instrument, Repetition
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, MachineLostError
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
+from vtax.environments.capabilities import Nodes
 from vtax.workloads.base import Command
 
 State = Literal["running", "complete", "interrupted", "budget", "failed"]
@@ -82,6 +83,8 @@ class Step:
     """Host folder for files of instruments."""
     fresh: bool = False
     """Run in a machine that has run no step yet: a machine that has run one is started again."""
+    round: int = 0
+    """Where a machine is several nodes, all steps of a round run on the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +184,15 @@ class Runner:
             self._slots.setdefault(each.work, _Slot(each, cpus))
 
     def run(self) -> State:
-        """Run to the end or the budget's end; return "failed" when no machine finished its warm-up.
+        """Run to the end or the budget's end; return "failed" when no machine finished its warm-up,
+        or when what the machines of an environment stand on is over.
 
         Raises VtaxError when a machine does not come up at the start or the keeper raises it, and
         KeyboardInterrupt; every machine has ended by then.
         """
         state: State = "failed"
         try:
-            with self._apart():
+            with self._apart(), self._sessions():
                 lost = self._boot_all()
                 self.keeper.ready()
                 if len(lost) < len(self._slots):
@@ -197,10 +201,7 @@ class Runner:
             state = "interrupted"
             raise
         finally:
-            with uninterrupted():
-                for slot in self._slots.values():
-                    self._drop(slot)
-                self.listener.stopped(state)
+            self.listener.stopped(state)
         return state
 
     @contextlib.contextmanager
@@ -213,6 +214,19 @@ class Runner:
             yield
         finally:
             os.sched_setaffinity(0, self._allowed)
+
+    @contextlib.contextmanager
+    def _sessions(self) -> Iterator[None]:
+        """Keep what the environments' machines stand on until all machines have ended."""
+        with contextlib.ExitStack() as stack:
+            for slot in self._slots.values():
+                stack.enter_context(slot.variant.environment.session())
+            try:
+                yield
+            finally:
+                with uninterrupted():
+                    for slot in self._slots.values():
+                        self._drop(slot)
 
     def _boot_all(self) -> Sequence[Step]:
         """The boot probe: an environment that does not come up ends the run before it begins.
@@ -250,7 +264,11 @@ class Runner:
                 return "budget"
             if step in lost:
                 continue
-            self._step(step, position)
+            try:
+                self._step(step, position)
+            except SessionOverError as error:
+                self._failed(step, error)
+                return "failed"
             if self.plan.reboot == "each":
                 _close(self._slot(step))
         return "complete"
@@ -273,6 +291,8 @@ class Runner:
             slot.used = True
             self.listener.running(step.variant, step.repetition)
             this = self._run(step, machine, step.folder, self._variants[step.variant].instruments)
+        except SessionOverError:
+            raise
         except VtaxError as error:
             return self._failed(step, error)
         slot.lost_in_a_row = 0
@@ -318,6 +338,9 @@ class Runner:
             slot.boots += 1
             self.keeper.booted(variant, slot.machine)
         if variant.enter and variant.enter(slot.machine):
+            slot.fresh = True
+        nodes = slot.machine.offer(Nodes)
+        if nodes is not None and nodes.turn(step.round):
             slot.fresh = True
         return slot.machine
 

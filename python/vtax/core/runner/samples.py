@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vtax.core.formats.model import Sample
 from vtax.core.runner.runner import Done
+from vtax.environments.capabilities import Nodes
 from vtax.workloads.base import Metric
 
 
@@ -11,6 +12,7 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
     """The row of a metric; `own_round` is the round of the experiment."""
     finished = done.repetition.finished[0]
     outcome = finished.outcome
+    nodes = done.repetition.machine.offer(Nodes)
     return Sample(
         environment=done.step.variant,
         workload=workload,
@@ -36,4 +38,5 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
         ran_s=metric.ran_s,
         tsc_ticks=outcome.tsc_ticks,
         run_id=run_id,
+        node=nodes.current() if nodes else None,
     )

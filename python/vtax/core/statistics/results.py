@@ -124,6 +124,32 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRatio:
+    """Performance as % of the baseline's on one node, with its 95 % interval."""
+
+    node: str
+    rounds: int
+    percent: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpread:
+    """An environment's metric on several nodes (`core.statistics.nodes`)."""
+
+    environment: str
+    metric: str
+    nodes: tuple[NodeRatio, ...]
+    percent: float
+    """Performance as % of the baseline's on nodes like these, and its 95 % interval."""
+    low: float
+    high: float
+    between_percent: float
+    """Standard deviation between nodes; 0: no more than the noise of repetitions."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that the table, the report and `--json` show."""
 
@@ -132,6 +158,8 @@ class Comparison:
     baseline: str
     results: tuple[Result, ...]
     flags: tuple[Flag, ...]
+    nodes: tuple[NodeSpread, ...] = ()
+    """The leading metric node by node, where environments are several nodes."""
 
 
 PROGRAM_TIMES: Mapping[Clock, str] = {

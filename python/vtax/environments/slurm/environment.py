@@ -1,0 +1,244 @@
+"""`slurm:PARTITION`: nodes that Slurm allocates for the whole campaign."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Self
+
+from vtax.core import binaries
+from vtax.core.checks.host import Host
+from vtax.core.checks.model import Check, Finding
+from vtax.core.errors import MisuseError
+from vtax.core.units import format_bytes, parse_duration, parse_size, plural
+from vtax.environments.base import (
+    ON_OFF,
+    Allocation,
+    Environment,
+    Launch,
+    MachineLike,
+    choice,
+    process_limit,
+    register,
+    usual_processes,
+    whole_number,
+)
+from vtax.environments.capabilities import Capability, Files, Nodes, RecordInside
+from vtax.environments.copying_machine import bring
+from vtax.environments.host_swap import NO_SWAP
+from vtax.environments.lease import lease
+from vtax.environments.machine import Machine, MachineNetwork
+from vtax.environments.nodes import NodesMachine
+from vtax.environments.remote_machine import (
+    BOOT_TIMEOUT_S,
+    FOLDER,
+    RemoteMachine,
+    said_by_script,
+    script,
+)
+from vtax.environments.slurm import allocation, client
+from vtax.environments.slurm.allocation import Asked
+from vtax.workloads.base import MachineShape
+
+SMALLEST_CAP_BYTES = 16 << 20
+MOST_NODES = 64
+"""Nodes that a campaign visits in turn. With more, rounds are too few for each."""
+_OPTIONS = ("account", "qos", "constraint", "reservation", "nodelist")
+_VALUE = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.&|!:@\[\]-]*")
+"""What Slurm calls things, and a constraint's signs; no blank, and no comma, which parts keys."""
+
+
+class SlurmClient(Check):
+    """Nodes of a cluster are reached by Slurm's own programs."""
+
+    name = "slurm"
+    purpose = "environment slurm"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("salloc")
+        if program is None:
+            return self.impossible("this machine does not belong to a cluster: no salloc")
+        answer = host.run(["sinfo", "--noheader", "--format=%P %D %t"])
+        if answer.code != 0:
+            return self.degraded(
+                f"{program} is there, but Slurm does not answer: {answer.last_error}",
+                "look at: scontrol ping",
+            )
+        rows = [line.split() for line in answer.stdout.splitlines()]
+        found = [f"{row[0]} {row[1]} {row[2]}" for row in rows if len(row) == 3]
+        return self.ok(f"partitions and nodes: {', '.join(found) or 'none'}")
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Slurm(Environment):
+    """Nodes of a cluster that Slurm allocates; a round runs on one of them."""
+
+    name: ClassVar[str] = "slurm"
+    keys: ClassVar[Mapping[str, str]] = {
+        "partition": "partition; stands first, without partition= (default: Slurm's)",
+        "nodes": "number of nodes, which rounds visit in turn (default: 1)",
+        "time": "how long the nodes are asked for, e.g. 2h (default: the partition's)",
+        "exclusive": "on or off: whether the nodes are ours alone (default: on)",
+        "cpus": "CPUs of a node to run on (default: as many as the smallest node has)",
+        "mem": "memory limit, swap included (default: none)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
+        "dir": "folder there for vtax's files (default: /tmp)",
+        **{name: f"salloc's --{name} (default: none)" for name in _OPTIONS},
+    }
+    target_key: ClassVar[str] = "partition"
+    examples: ClassVar[Sequence[str]] = (
+        "slurm",
+        "slurm:batch,nodes=4,time=2h",
+        "slurm:batch,cpus=8",
+    )
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "slurm",
+        RecordInside: "slurm",
+        Nodes: "slurm",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (SlurmClient,)
+    is_guest: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = True
+    own_counter: ClassVar[bool] = True
+
+    asked: Asked
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    folder: str = "/tmp"
+    processes: int | None = None
+    pushed: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        for key in ("partition", *_OPTIONS):
+            if key in options and not _VALUE.fullmatch(options[key]):
+                raise MisuseError(f"slurm: {key}={options[key]} is not a name that Slurm has")
+        asked = Asked(
+            whole_number("slurm", "nodes", options.get("nodes", "1"), 1, MOST_NODES),
+            options.get("partition"),
+            parse_duration(options["time"]) if "time" in options else None,
+            choice("slurm", "exclusive", options.get("exclusive", "on"), ON_OFF),
+            tuple((key, options[key]) for key in _OPTIONS if key in options),
+        )
+        cpus = options.get("cpus")
+        memory = parse_size(options["mem"]) if "mem" in options else None
+        if memory is not None and memory < SMALLEST_CAP_BYTES:
+            raise MisuseError(f"slurm: mem={options['mem']} is too small to start a program in")
+        folder = options.get("dir", "/tmp")
+        if not FOLDER.fullmatch(folder):
+            raise MisuseError(f"slurm: dir={folder} is not an absolute path of plain letters")
+        return cls(
+            asked,
+            None if cpus is None else whole_number("slurm", "cpus", cpus, 1, 1 << 16),
+            memory,
+            folder,
+            process_limit("slurm", options["pids"]) if "pids" in options else None,
+        )
+
+    def shape(self) -> MachineShape:
+        found = self._smallest()
+        if self.cpus is not None and self.cpus > found.cpus:
+            raise MisuseError(f"slurm: cpus={self.cpus}, but a node has {found.cpus} CPUs")
+        return MachineShape(self.cpus or found.cpus, self.memory_bytes or found.memory_bytes)
+
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
+    def host_cpus(self) -> int:
+        return 1
+
+    def agent_inside(self) -> str:
+        return "vtax-agent"
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        return replace(self, pushed=tuple(paths))
+
+    def boot_remedy(self) -> str:
+        return "try: srun --ntasks=1 true"
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+        self.shape()
+
+    def session(self) -> AbstractContextManager[None]:
+        return allocation.using(self.asked)
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        with ExitStack() as stack:
+            stack.enter_context(self.session())
+            granted = allocation.granted(self.asked)
+            machines = {}
+            for node in granted.nodes:
+                source = Node(self, granted.job, node)
+                machines[node] = RemoteMachine(source, work, cpus, self.pushed)
+                stack.callback(machines[node].close)
+            job = client.job_facts(granted.job)
+            return NodesMachine(machines, job, stack.pop_all())
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        job = facts.get("slurm", {})
+        names = job.get("nodes", ())
+        release = facts.get("kernel", {}).get("release", "?")
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        memory = f"memory limited to {limit}" if limit else "no memory limit"
+        cpus = len(facts.get("affinity") or ()) or "?"
+        where = (
+            f"{plural(len(names), 'node')} of Slurm ({', '.join(names)}; job {job.get('JobId')})"
+        )
+        return f"{where}, Linux {release}, {cpus} CPU, {memory}"
+
+    def _smallest(self) -> client.NodeSize:
+        return client.own_node() or client.smallest_node(self.asked.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of an allocation, as the source of a machine: a job step with an agent in it."""
+
+    name: ClassVar[str] = "slurm"
+    cleans_up: ClassVar[bool] = True
+
+    environment: Slurm
+    job: str
+    node: str
+
+    def emulates_clock(self) -> bool:
+        return False
+
+    def launch(self, allocation: Allocation) -> Launch:
+        agent = binaries.find("vtax-agent").read_bytes()
+        folder = PurePosixPath(self.environment.folder, f"vtax-{secrets.token_hex(6)}")
+        cpus = self.environment.shape().cpus
+        serve = ["serve", *lease()]
+        serve += ["--pids", str(self.environment.processes or usual_processes(cpus))]
+        if self.environment.memory_bytes is not None:
+            serve += ["--memory", str(self.environment.memory_bytes)]
+        line = ["srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1"]
+        line += [f"--nodelist={self.node}", f"--cpus-per-task={cpus}", "--mem=0"]
+        line += ["--chdir=/", "--export=NONE", "--unbuffered", "/bin/sh", "-c"]
+        return Launch(
+            [*line, script(str(folder), len(agent), serve, NO_SWAP)],
+            work_inside=Path(folder, "work"),
+            boot_timeout_s=BOOT_TIMEOUT_S,
+            over_stdio=True,
+            acknowledged=True,
+            preamble=agent,
+            environment=client.variables(),
+        )
+
+    def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None:
+        return None
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return (
+            Files(machine.push, machine.pull),
+            RecordInside(lambda: bring(machine, "vtax-host")),
+        )
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        return said_by_script(console) or client.explain(console)
