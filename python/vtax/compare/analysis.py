@@ -72,7 +72,7 @@ def results(record: ComparisonRecord, samples: Sequence[Sample]) -> tuple[Result
 def _results(
     record: ComparisonRecord, samples: Sequence[Sample], metrics: Expected
 ) -> tuple[Grouped, tuple[Result, ...]]:
-    grouped = _group(samples)
+    grouped = by_metric(samples)
     analysed = {key: _analyse(values, record.seed) for key, values in grouped.items()}
     return grouped, tuple(
         _result(record, environment, metric, analysed)
@@ -86,7 +86,8 @@ def _first_baseline(record: ComparisonRecord) -> str:
     return labels[0] if labels else ""
 
 
-def _group(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:
+def by_metric(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:
+    """Samples by environment and metric, in the order of running."""
     grouped: dict[tuple[str, str], list[Sample]] = {}
     for sample in sorted(samples, key=lambda each: each.position):
         grouped.setdefault((sample.environment, sample.metric), []).append(sample)
@@ -110,12 +111,13 @@ def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
     estimate = median_estimate(values, boots, own_seed, log=positive)
     return _Analysed(
         describe(values, first.better),
-        [_run(sample) for sample in samples] if positive else (),
+        [as_run(sample) for sample in samples] if positive else (),
         median_interval(estimate, log=positive),
     )
 
 
-def _run(sample: Sample) -> Run:
+def as_run(sample: Sample) -> Run:
+    """The sample's value with its round and boot."""
     # Older versions of vtax ran every variant once in each round.
     own = sample.repetition if sample.round is None else sample.round
     return Run(own, sample.boot, sample.value)
@@ -208,14 +210,14 @@ def _measured(
         ci_low=None,
         ci_high=None,
         verdict=Verdict.INCONCLUSIVE if own else Verdict.NOT_MEASURED,
-        reason=None if own else _why_not(record, environment.label, name),
+        reason=None if own else why_not(record, environment.label, name),
         believed=all(
             each.believed for each in record.failures if each.environment == environment.label
         ),
     )
 
 
-def _why_not(record: ComparisonRecord, label: str, metric: str) -> str:
+def why_not(record: ComparisonRecord, label: str, metric: str) -> str:
     """Why an environment has no value of a metric."""
     failed = [each for each in record.failures if each.environment == label]
     if failed:

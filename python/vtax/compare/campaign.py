@@ -55,6 +55,8 @@ class ComparisonRequest(Request):
     recorded_variables: Mapping[str, str]
     """Variables that the user asked to keep; they win over what the workload would set."""
     scrubbed_variables: Mapping[str, str]
+    commit: str | None = None
+    """The commit that is measured; None: not known."""
     inputs: tuple[str, ...] = ()
     """What commands get that differs from a native start, in sentences."""
     repetitions: int = USUAL_REPETITIONS
@@ -225,6 +227,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             clock=request.clock,
             seed=request.seed,
             workdir=None if request.workdir is None else str(request.workdir),
+            commit=request.commit,
             expected_metrics=self._expected(),
             better_from={
                 name: metric.better_from or "given" for name, metric in self._units.first.items()

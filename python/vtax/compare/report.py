@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vtax.compare.history import gate
 from vtax.core.command import campaigns
 from vtax.core.command.options import Json, Notes, ShownNotes
 
 if TYPE_CHECKING:
+    from vtax.compare.history.changes import Changes
     from vtax.core.formats.bill import BillRecord
     from vtax.core.formats.model import Sample
     from vtax.core.page.page import Page
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
+    against: gate.Against = None,
+    fail_over: gate.FailOver = None,
+    junit: gate.Junit = None,
+    markdown: gate.Markdown = None,
     notes: ShownNotes = Notes.FEW,
     as_json: Json = False,
 ) -> None:
@@ -29,14 +36,17 @@ def report(
     cut short.
 
     \b
-    Example:
+    Examples:
       vtax report runs/20261120T120000Z-hpcc-small
+      vtax report runs/NEW --against runs/OLD --fail-over 3% --junit vtax.xml
     """
     from vtax.compare.analysis import compare
     from vtax.core.errors import VtaxError
     from vtax.core.formats.folder import JOURNAL, RunFolder, load, own_report
 
-    if (own := own_report(run)) is not None:
+    files = (junit, markdown)
+    asked = gate.opened(against, fail_over, *files, beside=run.parent, as_json=as_json)
+    if asked.is_empty and (own := own_report(run)) is not None:
         campaigns.show(own, run, as_json=as_json)
         return
     record, samples = load(run)
@@ -49,17 +59,36 @@ def report(
             folder.release()
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    show(comparison, samples, run, notes, as_json=as_json)
+    changes = asked.judge(record, samples, run)
+    show(comparison, samples, run, notes, as_json=as_json, changes=changes, markdown=markdown)
+    campaigns.end("complete", failed=asked.failed(changes), worse=asked.worse(changes))
 
 
 def show(
-    comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes, *, as_json: bool
+    comparison: Comparison,
+    samples: Sequence[Sample],
+    path: Path,
+    notes: Notes,
+    *,
+    as_json: bool,
+    changes: Changes | None = None,
+    markdown: Path | None = None,
 ) -> None:
-    """Write the report of a comparison, and print its result."""
+    """Write the report of a comparison, and print its result, with the changes since an earlier run
+    if there are any; Markdown has those alone."""
+    from vtax.compare.history import page as against
     from vtax.compare.page import to_json
 
     found = write(comparison, samples, path, notes)
-    campaigns.show_result(found, path, to_json(comparison) if as_json else None)
+    if markdown is not None:
+        gate.write_markdown(found if changes is None else against.page(changes), markdown)
+        if markdown == gate.STANDARD_OUTPUT:
+            return
+    answer = to_json(comparison) if as_json else None
+    if changes is not None:
+        found = replace(found, sections=(*found.sections, against.section(changes)))
+        answer = None if answer is None else answer | {"against": against.to_json(changes)}
+    campaigns.show_result(found, path, answer)
 
 
 def write(

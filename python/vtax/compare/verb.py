@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.compare import report
+from vtax.compare.history import gate
+from vtax.compare.history import verb as history
 from vtax.core.command import campaigns
 from vtax.core.command.declared import (
     DeclaredWithWorkloads,
@@ -42,6 +44,7 @@ Examples:
   vtax compare --in uml --until 2% --budget 5m -- dgemm
   vtax compare --in native --in uml --param size=500,1000,2000 -- dgemm --size {size}
   vtax compare --spec runs/20261129T120000Z-dgemm/spec.yaml --reps 20
+  vtax compare --in uml --against runs/OLD --fail-over 3% --junit vtax.xml -- ./my-program
   vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
 """
 
@@ -206,6 +209,17 @@ class CompareOptions:
         ),
     ] = None
     share: Share = None
+    commit: Annotated[
+        str | None,
+        typer.Option(
+            help="The commit that is measured. Default: Git's of the current folder or --workdir.",
+            metavar="COMMIT",
+        ),
+    ] = None
+    against: gate.Against = None
+    fail_over: gate.FailOver = None
+    junit: gate.Junit = None
+    markdown: gate.Markdown = None
     out: Out = RUNS
     notes: ShownNotes = Notes.FEW
     as_json: Json = False
@@ -222,15 +236,29 @@ def compare(options: CompareOptions) -> None:
 
     Each repetition of a command gets your standard input (a file or a pipe), your variables without
     secrets and without those that change results, and an empty home (docs/environments.md).
+
+    The exit code is 3 when a metric got worse by more than --fail-over and all else went well, 1
+    when something failed, 130 after Ctrl-C.
     """
     from vtax.compare.campaign import ComparisonCampaign
+    from vtax.compare.history.surroundings import Measured
+    from vtax.core.errors import MisuseError
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
 
+    files = (options.junit, options.markdown)
+    held = gate.opened(
+        options.against, options.fail_over, *files, beside=options.out, as_json=options.as_json
+    )
     if options.param:
+        if not held.is_empty:
+            raise MisuseError(
+                "--against and --markdown are for one comparison", "leave out --param"
+            )
         sweep(options)
         return
     request = request_of(options)
+    held.require(Measured.asked(request))
     require(request)
     folder = RunFolder.create(options.out, request.workload.label())
     campaign = ComparisonCampaign(request, folder, listener(options.quiet))
@@ -239,8 +267,18 @@ def compare(options: CompareOptions) -> None:
     from vtax.compare.analysis import compare as analyse
 
     comparison = analyse(record, campaign.samples, str(folder.path))
-    report.show(comparison, campaign.samples, folder.path, options.notes, as_json=options.as_json)
-    campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
+    changes = held.judge(record, campaign.samples, folder.path)
+    report.show(
+        comparison,
+        campaign.samples,
+        folder.path,
+        options.notes,
+        as_json=options.as_json,
+        changes=changes,
+        markdown=options.markdown,
+    )
+    failed = bool(campaign.failures) or not campaign.samples or held.failed(changes)
+    campaigns.end(record.state, failed=failed, worse=held.worse(changes))
 
 
 def sweep(options: CompareOptions) -> None:
@@ -291,6 +329,7 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
     from vtax import workloads
     from vtax.compare.campaign import ComparisonRequest
     from vtax.core.command import standard_input
+    from vtax.core.commit import commit_of
     from vtax.core.runner.given import Wishes, given
     from vtax.core.runner.instruments import chosen
     from vtax.core.runner.matching import compared_variants, pushed, showing
@@ -320,6 +359,7 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
         workload=workload,
         compared_variants=showing(variants, gets.shown),
         variables=gets.environment,
+        commit=options.commit or commit_of(workdir or Path()),
         recorded_variables=gets.variables.kept,
         scrubbed_variables=gets.variables.scrubbed,
         **campaigns.asked(options.seed, workdir),
@@ -371,6 +411,7 @@ def require(request: ComparisonRequest) -> None:
 
 
 def add(app: typer.Typer) -> None:
-    """Make it a verb of `app`, and `report`, which shows a run again."""
+    """Make it a verb of `app`, with `report`, which shows a run again, and `history`."""
     app.command(**SETTINGS)(compare)
     app.command(short_help="Write the report of a run again.")(report.report)
+    app.command(**history.SETTINGS)(history.history)

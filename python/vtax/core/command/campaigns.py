@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 FAILED = 1
+WORSE = 3
+"""A metric got worse by more than --fail-over allows, and nothing failed."""
 
 
 class Asked(TypedDict):
@@ -88,9 +90,11 @@ def show_result(page: Page, path: Path, answer: dict[str, Any] | None) -> None:
         print(f"report: {path / REPORT}")
 
 
-def end(state: State, *, failed: bool) -> None:
+def end(state: State, *, failed: bool, worse: bool = False) -> None:
     """End with the exit code of a run that was shown. Raises typer.Exit."""
     if state == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if failed:
         raise typer.Exit(FAILED)
+    if worse:
+        raise typer.Exit(WORSE)

@@ -36,7 +36,10 @@ OPTION = "--spec"
 COMMAND = "command"
 PARAM = "param"
 OWN_KEYS = ("vtax", "verb", COMMAND)
-INVOCATION = frozenset({"spec", "out", "notes", "as_json", "quiet", "help"})
+INVOCATION = frozenset(
+    {"spec", "out", "notes", "as_json", "quiet", "help"}
+    | {"commit", "against", "fail_over", "junit", "markdown"}
+)
 """Parameters that say how vtax is called, not what is measured: no run repeats them."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a wrong command line; typer has it in other places in other versions."""

@@ -279,6 +279,8 @@ class ComparisonRecord(VerbRecord):
     """For order and bootstrap."""
     workdir: str | None = None
     """Where command lines ran; None: in the folder of their results."""
+    commit: str | None = None
+    """As given, or Git's of the folder that vtax ran in, with `-dirty` where files are changed."""
     expected_metrics: tuple[tuple[str, str, Better], ...] = ()
     """(name, unit, better) of each repetition's metrics, in display order."""
     better_from: dict[str, BetterFrom] = Field(default_factory=dict)
