@@ -9,6 +9,7 @@ fewer trials and other random numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,12 +26,15 @@ from vtax.core.statistics.means import log_ratio_of_means  # noqa: E402
 from vtax.core.statistics.results import Control, Verdict  # noqa: E402
 from vtax.core.statistics.rounds import Run, log_ratio, one_each, sign_flip_p  # noqa: E402
 from vtax.core.statistics.statistics import Estimate  # noqa: E402
+from vtax.core.statistics.unpaired import log_ratio_of_medians  # noqa: E402
 from vtax.core.statistics.verdicts import ERROR, both, judge, judge_control  # noqa: E402
 from vtax.record.timeline.phases import changes  # noqa: E402
 
 PAGE = ROOT / "docs" / "statistics.md"
 TRIALS = 1000
 MARGIN = 2.0
+FAIL_OVER = 3.0
+"""The margin of `--fail-over` in the examples."""
 
 Random = np.random.Generator
 Sides = tuple[list[Run], list[Run]]
@@ -82,6 +86,11 @@ def slow_runs(slow: float, random: Random, rounds: int) -> Sides:
     own, base = (np.exp(0.02 * random.standard_normal(rounds)) for _ in range(2))
     own *= np.where(random.random(rounds) < 0.1, slow, 1.0)
     return one_each(own.tolist()), one_each(base.tolist())
+
+
+def two_runs(noise: noises.Noise, random: Random, rounds: int) -> Sides:
+    """Two runs of the same, one after the other, which share no rounds."""
+    return noises.runs(noise(random, rounds, 1)), noises.runs(noise(random, rounds, 1))
 
 
 def rounded(step: float, noise: float, true: float, random: Random, rounds: int) -> Sides:
@@ -136,6 +145,19 @@ ROUNDING = {
 
 def _same(name: str, estimator: Callable[..., Estimate | None], noise: noises.Noise) -> Row:
     return Row(name, lambda random, n: _covers(estimator(*alike(noise, random, n)), 0.0))
+
+
+def _against(name: str, noise: noises.Noise, truth: float = 1.0) -> Row:
+    """Whether a run fails in which performance is `truth` of that in the earlier run."""
+
+    def fails(random: Random, n: int) -> bool:
+        now, then = two_runs(noise, random, n)
+        found = log_ratio_of_medians(now, then, int(random.integers(1 << 32)))
+        assert found is not None
+        shifted = dataclasses.replace(found, value=found.value - math.log(truth))
+        return judge(-shifted, FAIL_OVER) is Verdict.SLOWER
+
+    return Row(name, fails)
 
 
 def _tails() -> Iterator[Row]:
@@ -212,6 +234,16 @@ TABLES: Mapping[str, Rates] = {
         [
             Row(name, lambda random, n, noise=noise: _alarm(*alike(noise, random, n, 2)))
             for name, noise in SAME.items()
+        ],
+    ),
+    "against": Rates(
+        "a metric *fails*, noise",
+        (5, 10, 30),
+        [
+            *(_against(f"no change: {name}", noise) for name, noise in SAME.items()),
+            _against("3 % slower, the edge: lognormal, 5 %", noises.lognormal, 0.97),
+            _against("10 % slower: lognormal, 5 %", noises.lognormal, 0.9),
+            _against("20 % slower: lognormal, 5 %", noises.lognormal, 0.8),
         ],
     ),
     "phases": Rates(

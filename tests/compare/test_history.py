@@ -19,7 +19,7 @@ from command_line import one_line, vtax
 from comparison_data import environment
 from history_data import ARGV, changed, measured, saved
 from vtax.compare.history import page
-from vtax.compare.history.gate import write_markdown
+from vtax.compare.history.gate import Gate
 from vtax.compare.history.junit import document
 from vtax.compare.history.series import series
 from vtax.core.commit import commit_of
@@ -121,7 +121,7 @@ def test_markdown_has_the_numbers_of_the_terminal(
     found = changed(THEN, NOW, commit="abc", vtax_version="1")
     shown = plain(*parts(Page("against", (page.section(found),))))
     file = tmp_path / "m.md"
-    write_markdown(page.page(found), file)
+    Gate(None, None, None, None, file).write(page.page(found), found, "")
     _, *rows = fitted(file.read_text())["rows"]
     assert len(rows) == len(found.changes)
     for row in rows:

@@ -59,8 +59,7 @@ def report(
             folder.release()
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    changes = asked.judge(record, samples, run)
-    show(comparison, samples, run, notes, as_json=as_json, changes=changes, markdown=markdown)
+    changes = show(comparison, samples, run, notes, asked, as_json=as_json)
     campaigns.end("complete", failed=asked.failed(changes), worse=asked.worse(changes))
 
 
@@ -69,26 +68,30 @@ def show(
     samples: Sequence[Sample],
     path: Path,
     notes: Notes,
+    asked: gate.Gate,
     *,
     as_json: bool,
-    changes: Changes | None = None,
-    markdown: Path | None = None,
-) -> None:
-    """Write the report of a comparison, and print its result, with the changes since an earlier run
-    if there are any; Markdown has those alone."""
+) -> Changes | None:
+    """Write the report of a comparison, print its result, and what has changed since the run that
+    it is held against; return that. Markdown has the changes alone, where there are any.
+
+    Raises MisuseError when the runs cannot be compared, VtaxError when a file cannot be written.
+    """
     from vtax.compare.history import page as against
     from vtax.compare.page import to_json
 
+    changes = asked.judge(comparison.record, samples, path)
     found = write(comparison, samples, path, notes)
-    if markdown is not None:
-        gate.write_markdown(found if changes is None else against.page(changes), markdown)
-        if markdown == gate.STANDARD_OUTPUT:
-            return
     answer = to_json(comparison) if as_json else None
+    markdown = found
     if changes is not None:
+        markdown = against.page(changes)
         found = replace(found, sections=(*found.sections, against.section(changes)))
         answer = None if answer is None else answer | {"against": against.to_json(changes)}
-    campaigns.show_result(found, path, answer)
+    if not asked.prints:
+        campaigns.show_result(found, path, answer)
+    asked.write(markdown, changes, comparison.record.started_utc)
+    return changes
 
 
 def write(

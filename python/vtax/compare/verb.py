@@ -267,15 +267,13 @@ def compare(options: CompareOptions) -> None:
     from vtax.compare.analysis import compare as analyse
 
     comparison = analyse(record, campaign.samples, str(folder.path))
-    changes = held.judge(record, campaign.samples, folder.path)
-    report.show(
+    changes = report.show(
         comparison,
         campaign.samples,
         folder.path,
         options.notes,
+        held,
         as_json=options.as_json,
-        changes=changes,
-        markdown=options.markdown,
     )
     failed = bool(campaign.failures) or not campaign.samples or held.failed(changes)
     campaigns.end(record.state, failed=failed, worse=held.worse(changes))

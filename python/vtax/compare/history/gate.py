@@ -66,6 +66,11 @@ class Gate:
         """Whether nothing of it was asked for."""
         return self.against is None and self.markdown is None
 
+    @property
+    def prints(self) -> bool:
+        """Whether Markdown is printed instead of the table."""
+        return self.markdown == STANDARD_OUTPUT
+
     def require(self, measured: Measured) -> None:
         """Raise MisuseError where what is measured cannot be compared with the earlier run."""
         from vtax.compare.history import surroundings
@@ -78,14 +83,12 @@ class Gate:
     def judge(
         self, record: ComparisonRecord, samples: Sequence[Sample], run: Path
     ) -> Changes | None:
-        """Compare the run with the earlier one, and write the JUnit file; None: there is none.
+        """Compare the run with the earlier one; None: there is none.
 
-        Raises MisuseError where they cannot be compared, VtaxError where it cannot be written.
+        Raises MisuseError where they cannot be compared.
         """
         from vtax.compare.history.changes import Measurements, changes
-        from vtax.compare.history.junit import document
         from vtax.compare.history.surroundings import Measured
-        from vtax.core.formats.files import write_atomic
 
         if self.earlier is None:
             return None
@@ -94,10 +97,24 @@ class Gate:
         if record.run_id is not None and record.run_id == then.record.run_id:
             raise MisuseError(f"{run} is the same run as {self.against}", "name an earlier one")
         limit = self.fail_over_percent or record.margin_percent
-        found = changes(Measurements(str(run), record, samples), then, limit)
-        if self.junit is not None:
-            write_atomic(self.junit, document(found, record.started_utc))
-        return found
+        return changes(Measurements(str(run), record, samples), then, limit)
+
+    def write(self, page: Page, found: Changes | None, started_utc: str) -> None:
+        """Write the files that were asked for: what a terminal has of the page as Markdown, and the
+        changes as JUnit XML. Raises VtaxError where one cannot be written."""
+        from vtax.compare.history.junit import document
+        from vtax.core.formats.files import write_atomic
+        from vtax.core.page import render_markdown
+        from vtax.core.page.page import Depth
+
+        if self.junit is not None and found is not None:
+            write_atomic(self.junit, document(found, started_utc))
+        if self.markdown is not None:
+            text = render_markdown.render(page, Depth.BRIEF)
+            if self.prints:
+                print(text, end="")
+            else:
+                write_atomic(self.markdown, text.encode())
 
     def failed(self, found: Changes | None) -> bool:
         """Whether not everything could be judged that was to be."""
@@ -142,17 +159,3 @@ def opened(
         said = f"there is no run folder {against}, nor {beside / against}"
         raise MisuseError(said, "name a folder that vtax compare has made")
     return Gate(path, load(path), limit, junit, markdown)
-
-
-def write_markdown(page: Page, file: Path) -> None:
-    """Write what a terminal shows of the page, or print it. Raises VtaxError where it cannot be
-    written."""
-    from vtax.core.formats.files import write_atomic
-    from vtax.core.page import render_markdown
-    from vtax.core.page.page import Depth
-
-    text = render_markdown.render(page, Depth.BRIEF)
-    if file == STANDARD_OUTPUT:
-        print(text, end="")
-    else:
-        write_atomic(file, text.encode())

@@ -21,9 +21,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def history(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run folders of vtax compare.", metavar="RUN...")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of vtax compare.", metavar="RUN")],
     out: Annotated[
         Path | None, typer.Option(help="Write it there. Default: print it.", metavar="FILE")
     ] = None,
