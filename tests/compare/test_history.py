@@ -121,7 +121,7 @@ def test_markdown_has_the_numbers_of_the_terminal(
     found = changed(THEN, NOW, commit="abc", vtax_version="1")
     shown = plain(*parts(Page("against", (page.section(found),))))
     file = tmp_path / "m.md"
-    Gate(None, None, None, None, file).write(page.page(found), found, "")
+    Gate(None, None, None, file).write(page.page(found), found, "")
     _, *rows = fitted(file.read_text())["rows"]
     assert len(rows) == len(found.changes)
     for row in rows:

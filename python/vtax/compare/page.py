@@ -42,7 +42,7 @@ from vtax.core.page.page import (
 )
 from vtax.core.statistics.results import Comparison, Result, Verdict
 
-_TONES = {
+TONES = {
     Verdict.SLOWER: Tone.BAD,
     Verdict.FASTER: Tone.GOOD,
     Verdict.EQUIVALENT: Tone.GOOD,
@@ -202,7 +202,7 @@ def _share(result: Result | None) -> Cell:
     symbol = verdicts.SYMBOLS[result.verdict]
     if result.percent_of_baseline is None:
         return Cell(f"{_median(result)} {symbol}", Tone.QUIET)
-    tone = _TONES.get(result.verdict, Tone.PLAIN)
+    tone = TONES.get(result.verdict, Tone.PLAIN)
     return parted(percent(result.percent_of_baseline), _span(result), symbol, tone=tone)
 
 

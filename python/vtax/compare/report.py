@@ -60,7 +60,7 @@ def report(
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
     changes = show(comparison, samples, run, notes, asked, as_json=as_json)
-    campaigns.end("complete", failed=asked.failed(changes), worse=asked.worse(changes))
+    asked.end("complete", changes)
 
 
 def show(
@@ -80,7 +80,7 @@ def show(
     from vtax.compare.history import page as against
     from vtax.compare.page import to_json
 
-    changes = asked.judge(comparison.record, samples, path)
+    changes = asked.judge(comparison, samples)
     found = write(comparison, samples, path, notes)
     answer = to_json(comparison) if as_json else None
     markdown = found

@@ -267,16 +267,11 @@ def compare(options: CompareOptions) -> None:
     from vtax.compare.analysis import compare as analyse
 
     comparison = analyse(record, campaign.samples, str(folder.path))
+    found = campaign.samples
     changes = report.show(
-        comparison,
-        campaign.samples,
-        folder.path,
-        options.notes,
-        held,
-        as_json=options.as_json,
+        comparison, found, folder.path, options.notes, held, as_json=options.as_json
     )
-    failed = bool(campaign.failures) or not campaign.samples or held.failed(changes)
-    campaigns.end(record.state, failed=failed, worse=held.worse(changes))
+    held.end(record.state, changes, failed=bool(campaign.failures) or not found)
 
 
 def sweep(options: CompareOptions) -> None:

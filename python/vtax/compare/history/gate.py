@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vtax.core.command import campaigns
 from vtax.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from vtax.compare.history.changes import Changes
+    from vtax.compare.history.changes import Changes, Measurements
     from vtax.compare.history.surroundings import Measured
-    from vtax.core.formats.model import ComparisonRecord, Sample
+    from vtax.core.formats.model import Sample
     from vtax.core.page.page import Page
+    from vtax.core.runner.runner import State
+    from vtax.core.statistics.results import Comparison
 
 STANDARD_OUTPUT = Path("-")
 
@@ -55,8 +58,7 @@ Markdown = Annotated[
 class Gate:
     """What a run is held against, and where that is written; every part may be missing."""
 
-    against: Path | None
-    earlier: tuple[ComparisonRecord, list[Sample]] | None
+    then: Measurements | None
     fail_over_percent: float | None
     junit: Path | None
     markdown: Path | None
@@ -64,7 +66,7 @@ class Gate:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of it was asked for."""
-        return self.against is None and self.markdown is None
+        return self.then is None and self.markdown is None
 
     @property
     def prints(self) -> bool:
@@ -73,41 +75,40 @@ class Gate:
 
     def require(self, measured: Measured) -> None:
         """Raise MisuseError where what is measured cannot be compared with the earlier run."""
-        from vtax.compare.history import surroundings
+        if self.then is not None:
+            from vtax.compare.history import surroundings
 
-        if self.earlier is not None:
-            then, run = surroundings.Measured.by(self.earlier[0]), str(self.against)
-            surroundings.require_same_command(measured, then, run)
-            surroundings.require_shared_environment(measured, then, run)
+            earlier = surroundings.Measured.by(self.then.record)
+            surroundings.require_same_command(measured, earlier, self.then.run)
+            surroundings.require_shared_environment(measured, earlier, self.then.run)
 
-    def judge(
-        self, record: ComparisonRecord, samples: Sequence[Sample], run: Path
-    ) -> Changes | None:
+    def judge(self, comparison: Comparison, samples: Sequence[Sample]) -> Changes | None:
         """Compare the run with the earlier one; None: there is none.
 
         Raises MisuseError where they cannot be compared.
         """
+        if self.then is None:
+            return None
         from vtax.compare.history.changes import Measurements, changes
         from vtax.compare.history.surroundings import Measured
 
-        if self.earlier is None:
-            return None
+        record, run = comparison.record, comparison.run
         self.require(Measured.by(record))
-        then = Measurements(str(self.against), *self.earlier)
-        if record.run_id is not None and record.run_id == then.record.run_id:
-            raise MisuseError(f"{run} is the same run as {self.against}", "name an earlier one")
+        if record.run_id is not None and record.run_id == self.then.record.run_id:
+            raise MisuseError(f"{run} is the same run as {self.then.run}", "name an earlier one")
         limit = self.fail_over_percent or record.margin_percent
-        return changes(Measurements(str(run), record, samples), then, limit)
+        return changes(Measurements(run, record, samples), self.then, limit)
 
     def write(self, page: Page, found: Changes | None, started_utc: str) -> None:
         """Write the files that were asked for: what a terminal has of the page as Markdown, and the
         changes as JUnit XML. Raises VtaxError where one cannot be written."""
-        from vtax.compare.history.junit import document
         from vtax.core.formats.files import write_atomic
         from vtax.core.page import render_markdown
         from vtax.core.page.page import Depth
 
         if self.junit is not None and found is not None:
+            from vtax.compare.history.junit import document
+
             write_atomic(self.junit, document(found, started_utc))
         if self.markdown is not None:
             text = render_markdown.render(page, Depth.BRIEF)
@@ -116,13 +117,12 @@ class Gate:
             else:
                 write_atomic(self.markdown, text.encode())
 
-    def failed(self, found: Changes | None) -> bool:
-        """Whether not everything could be judged that was to be."""
-        return self.fail_over_percent is not None and found is not None and not found.is_whole
-
-    def worse(self, found: Changes | None) -> bool:
-        """Whether a metric got worse by more than is allowed."""
-        return self.fail_over_percent is not None and found is not None and bool(found.worse)
+    def end(self, state: State, found: Changes | None, *, failed: bool = False) -> None:
+        """End with the exit code of a run that was shown. Raises typer.Exit."""
+        held = found if self.fail_over_percent is not None else None
+        worse = held is not None and bool(held.worse)
+        failed = failed or (held is not None and not held.is_whole)
+        campaigns.end(state, failed=failed, worse=worse)
 
 
 def opened(
@@ -139,7 +139,6 @@ def opened(
     Raises MisuseError for options that need others, a run or a folder that is not there, and
     VtaxError for a damaged run.
     """
-    from vtax.core.formats.folder import load
     from vtax.core.units import parse_percent
 
     if against is None and fail_over is not None:
@@ -152,10 +151,16 @@ def opened(
         if file is not None and not file.absolute().parent.is_dir():
             raise MisuseError(f"{file}: there is no folder {file.parent}", "make it first")
     limit = None if fail_over is None else parse_percent(fail_over)
-    if against is None:
-        return Gate(None, None, limit, junit, markdown)
-    path = next((each for each in (against, beside / against) if each.is_dir()), None)
-    if path is None:
-        said = f"there is no run folder {against}, nor {beside / against}"
-        raise MisuseError(said, "name a folder that vtax compare has made")
-    return Gate(path, load(path), limit, junit, markdown)
+    then = None if against is None else _earlier(against, beside)
+    return Gate(then, limit, junit, markdown)
+
+
+def _earlier(named: Path, beside: Path) -> Measurements:
+    from vtax.compare.history.changes import Measurements
+    from vtax.core.formats.folder import RECORD, load
+
+    for path in (named, beside / named):
+        if (path / RECORD).is_file():
+            return Measurements(str(path), *load(path))
+    said = f"there is no run folder {named}, nor {beside / named}"
+    raise MisuseError(said, "name a folder that vtax compare has made")

@@ -7,17 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from vtax.compare.history.changes import Change, Changes
+from vtax.compare.page import TONES
 from vtax.compare.verdicts import ARROWS, SYMBOLS, margin_text
 from vtax.core.page.format import percent, percent_interval, plural, with_unit
 from vtax.core.page.page import Cell, Note, Page, Section, Severity, Tone, table
 from vtax.core.statistics.results import Verdict
-
-_TONES = {
-    Verdict.SLOWER: Tone.BAD,
-    Verdict.FASTER: Tone.GOOD,
-    Verdict.EQUIVALENT: Tone.GOOD,
-    Verdict.INCONCLUSIVE: Tone.DOUBTFUL,
-}
 
 
 def to_json(found: Changes) -> dict[str, Any]:
@@ -76,7 +70,7 @@ def _values(each: Change) -> tuple[str, str, str]:
 
 
 def _verdict(each: Change) -> Cell:
-    tone = _TONES.get(each.verdict, Tone.QUIET)
+    tone = TONES.get(each.verdict, Tone.QUIET)
     return Cell(f"{SYMBOLS[each.verdict]} {each.verdict.value}", tone)
 
 

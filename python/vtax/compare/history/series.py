@@ -18,9 +18,6 @@ from vtax.compare.history.surroundings import Measured, environments, require_sa
 from vtax.core.errors import MisuseError
 from vtax.core.statistics.statistics import median
 
-Meaning = tuple[str, str]
-"""Unit and better direction."""
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -66,19 +63,21 @@ def series(runs: Sequence[Measurements]) -> Series:
     """
     ordered = sorted(runs, key=lambda each: each.record.started_utc)
     rows = []
-    meanings: dict[str, tuple[Meaning, str]] = {}
+    meanings: dict[str, tuple[str, str]] = {}
     for each in ordered:
         require_same_command(Measured.by(ordered[-1].record), Measured.by(each.record), each.run)
-        shown = environments(each.record)
         medians = {}
         for (label, metric), samples in by_metric(each.samples).items():
-            if label not in shown:
-                continue
-            name, meaning = f"{label}/{metric}", (samples[0].unit, samples[0].better)
-            known, run = meanings.setdefault(name, (meaning, each.run))
-            if meaning != known:
-                said = f"{name} is in {meaning[0]}, {meaning[1]} better, in {each.run}"
-                raise MisuseError(f"{said}, and in {known[0]}, {known[1]} better, in {run}")
-            medians[name] = median([sample.value for sample in samples])
+            if label in environments(each.record):
+                name = f"{label}/{metric}"
+                meaning = samples[0].unit, samples[0].better
+                known = meanings.setdefault(name, meaning)
+                if meaning != known:
+                    said = [f"{unit}, {better} is better" for unit, better in (meaning, known)]
+                    raise MisuseError(
+                        f"{name} is in {said[0]}, in {each.run}, and in {said[1]}, before",
+                        "name the runs after that change",
+                    )
+                medians[name] = median([sample.value for sample in samples])
         rows.append(Row(each.record.started_utc, each.record.commit or "", medians))
     return Series(tuple(meanings), tuple(rows))
