@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import subprocess
@@ -155,6 +156,10 @@ def test_series_of_different_things_are_refused() -> None:
     other = ARGV | {"argv": ["./prog", "--size", "11"]}
     with pytest.raises(MisuseError, match="another command"):
         series([one, measured({("native", "wall_s"): STEADY}, "b", workload_parameters=other)])
+    then, now = (measured({("native", "wall_s"): STEADY}, run) for run in ("runs/a", "runs/b"))
+    samples = [dataclasses.replace(each, unit="ms") for each in now.samples]
+    with pytest.raises(MisuseError, match="native/wall_s is in ms, lower is better, in runs/b"):
+        series([then, dataclasses.replace(now, samples=samples)])
     own = (environment("native#aa", "control"),)
     found = series([measured({("native#aa", "wall_s"): STEADY}, environments=own)])
     assert found.columns == ()

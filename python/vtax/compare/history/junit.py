@@ -19,8 +19,9 @@ _OUTCOMES = {
     Verdict.NOT_MEASURED: "error",
     Verdict.NOT_COMPARED: "skipped",
 }
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot have (section 2.2), not even escaped."""
+_NOT_XML = re.compile("[\ufffe\uffff]")
+"""What XML 1.0 cannot have (section 2.2), not even escaped, besides what `one_line` makes
+visible."""
 
 
 def document(found: Changes, started_utc: str) -> bytes:
@@ -64,4 +65,4 @@ def _case(each: Change, found: Changes) -> ElementTree.Element:
 
 
 def _text(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
+    return _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):x}", one_line(text))

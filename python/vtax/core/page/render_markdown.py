@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from vtax.core.page.format import one_line
 from vtax.core.page.page import Depth, Page, Section, Severity
 
-_READ = re.compile(r"[\\`*~$<]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
-"""What GitHub would read as code, emphasis, a formula, a tag, a link or a letter. An underscore
-inside a word is none of them."""
+_READ = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)|[`*~$<]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
+"""What GitHub would read as an escape, code, emphasis, a formula, a tag, a link or a letter. An
+underscore inside a word is none of them."""
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 
 
