@@ -34,7 +34,7 @@ class Measured:
     workload: str
     parameters: Mapping[str, Any]
     labels: tuple[str, ...]
-    """Of its environments without A/A controls."""
+    """Those of its environments, without A/A controls."""
 
     @classmethod
     def by(cls, record: ComparisonRecord) -> Self:
