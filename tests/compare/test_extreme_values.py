@@ -24,7 +24,7 @@ from report_data import write_report
 from vtax.compare.analysis import compare
 from vtax.compare.page import to_json
 from vtax.core.errors import VtaxError
-from vtax.core.formats.samples import checked
+from vtax.core.formats.samples import checked, fault_of
 from vtax.core.page.tables import plain
 from vtax.core.statistics.results import Comparison
 from vtax.core.units import LEAST_QUANTITY, MOST_QUANTITY
@@ -97,7 +97,7 @@ def test_what_is_no_quantity_is_refused_by_the_run_and_by_its_reader(
     run = record(NATIVE, order=(("native", 0),))
     rows = [sample("native", 0, sign * value).row()]
     with pytest.raises(VtaxError, match=r"value: .*(1e-100 and 1e100|finite number)"):
-        checked(Path("samples.parquet"), rows, run)
+        checked(Path("samples.parquet"), rows, fault_of(run))
 
 
 def test_a_conversion_may_leave_the_range() -> None:

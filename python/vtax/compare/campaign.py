@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vtax.compare.request import ComparisonRequest
+from vtax.compare.sweep.parameters import said
 from vtax.core import binaries, foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.exchange import Exchange
@@ -18,80 +20,34 @@ from vtax.core.formats.model import (
     AuditCard,
     AuditVerdict,
     Better,
-    Clock,
     ComparisonRecord,
     EnvironmentRecord,
     Failure,
     MetricReading,
     Sample,
 )
-from vtax.core.runner.campaign import Request, StagedCampaign
+from vtax.core.runner.campaign import StagedCampaign
 from vtax.core.runner.instruments import usable
-from vtax.core.runner.matching import ComparedVariant, Observed, common_shape, differences
-from vtax.core.runner.repetition import Instrument, Repetition
-from vtax.core.runner.runner import Done, Plan, Reboot, State, Step, Variant
+from vtax.core.runner.matching import ComparedVariant, Observed, differences
+from vtax.core.runner.repetition import Repetition
+from vtax.core.runner.runner import Done, Plan, State, Step, Variant
 from vtax.core.runner.samples import sample
 from vtax.core.statistics.clocks import fact, seconds
 from vtax.core.statistics.results import PROGRAM_TIMES
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
+from vtax.environments.agent import NotBelievedError, unless_lost
 from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import Nodes
 from vtax.environments.host_facts import facts_here
-from vtax.workloads.base import Command, MachineShape, Reading, Workload
+from vtax.workloads.base import Reading
 from vtax.workloads.metric_units import conversion
 from vtax.workloads.one_unit import OneUnit
 from vtax.workloads.outcomes import PROGRAM_METRICS
 
 IDENTIFY_TIMEOUT_S = 60.0
-USUAL_REPETITIONS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonRequest(Request):
-    """What `vtax compare` is asked for. Raises MisuseError for a problem that does not fit."""
-
-    workload: Workload
-    compared_variants: tuple[ComparedVariant, ...]
-    recorded_variables: Mapping[str, str]
-    """Variables that the user asked to keep; they win over what the workload would set."""
-    scrubbed_variables: Mapping[str, str]
-    commit: str | None = None
-    """The commit that is measured; None: not known."""
-    inputs: tuple[str, ...] = ()
-    """What commands get that differs from a native start, in sentences."""
-    repetitions: int = USUAL_REPETITIONS
-    """The number of rounds with one run each."""
-    until_percent: float | None = None
-    """After those rounds, go on until every interval of the metric that decides is within plus or
-    minus this."""
-    warm_up: bool = True
-    reboot: Reboot = "never"
-    timeout_s: float | None = None
-    max_output_bytes: int = OUTPUT_LIMIT_BYTES
-    margin_percent: float = 2.0
-    clock: Clock = "wall"
-    audit: bool = False
-    """Whether to audit the environments' clocks before and after."""
-    instruments: Sequence[Instrument] = ()
-    """Instruments; each is used where the environment has what it needs."""
-    shape: MachineShape = field(init=False)
-    """What the workload may use in every environment."""
-    command: Command = field(init=False)
-    """The workload's command, the same in every repetition."""
-
-    def __post_init__(self) -> None:
-        shape = common_shape(each.environment for each in self.compared_variants)
-        command = self.workload.command(shape)
-        environment = {**command.environment, **self.recorded_variables}
-        timeout_s = self.timeout_s or command.timeout_s
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(
-            self, "command", replace(command, environment=environment, timeout_s=timeout_s)
-        )
 
 
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """What the campaign learns about one environment while it runs."""
 
     variant: ComparedVariant
@@ -109,7 +65,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
     keeps_empty_table: ClassVar[bool] = True
 
     failures: list[Failure] = field(default_factory=list, init=False)
-    _seen: dict[str, _Seen] = field(init=False)
+    _seen: dict[str, Seen] = field(init=False)
     _run_id: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
     _units: OneUnit = field(default_factory=OneUnit, init=False)
     _readings: dict[tuple[str, str], list[Reading]] = field(default_factory=dict, init=False)
@@ -118,7 +74,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._seen = {each.label: _Seen(each) for each in self.request.compared_variants}
+        self._seen = {each.label: Seen(each) for each in self.request.compared_variants}
 
     @property
     def found(self) -> bool:
@@ -160,7 +116,10 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         return audit(looked_at, self.request.variables, QUICK, self.listener, folder, self.start)
 
     def _stamped(self, sample: Sample) -> Sample:
-        """The sample with the worse verdict of its environment's audits so far."""
+        """The sample with what its round drew, and the worse verdict of its environment's audits so
+        far."""
+        if (drawing := self.request.drawing) and sample.round is not None:
+            sample = replace(sample, drawn=said(drawing.values(sample.round)))
         own = self._seen[sample.environment].variant
         label = own.baseline if own.role == "control" else own.label
         found = [card.verdict for card in (*self._before, *self._after) if card.spec == label]
@@ -203,19 +162,20 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         name = f"r{number:03d}"
         out = self.folder.instruments(label) / name
         in_round = self._order.rounds[own]
-        return self._step(
-            label, number, self.request.command, name, out, in_round, own_round=in_round
-        )
+        command = self.request.command_of(in_round)
+        return self._step(label, number, command, name, out, in_round, own_round=in_round)
 
     def record(self) -> ComparisonRecord:
-        request = self.request
+        request, drawing = self.request, self.request.drawing
         return ComparisonRecord(
             **self._head(),
-            name=request.workload.label(),
+            name=request.name,
             run_id=self._run_id,
             state=self.state,
             workload=request.workload.name,
-            workload_parameters=request.workload.parameters(),
+            workload_parameters=request.workload.parameters()
+            | ({"words": list(drawing.words)} if drawing else {}),
+            drawn=drawing.sources if drawing else {},
             environment_variables=dict(request.recorded_variables),
             scrubbed_variables=dict(request.scrubbed_variables),
             inputs=request.inputs,
@@ -301,7 +261,8 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         seen.left_processes = max(seen.left_processes, outcome.left_processes)
         if doubt := this.finished[0].doubt():
             raise NotBelievedError(f"not believed: {doubt}")
-        found = self.request.workload.metrics(outcome, this.exchange)
+        workload = self.request.workload_of(self._point(this))
+        found = workload.metrics(outcome, this.exchange)
         this.metrics[:0] = self._units.same(found)
 
     def done(self, done: Done) -> None:
@@ -330,7 +291,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
     def _host_facts(self) -> Mapping[str, Any]:
         return facts_here()
 
-    def _tsc_hz(self, seen: _Seen) -> float | None:
+    def _tsc_hz(self, seen: Seen) -> float | None:
         if seen.variant.environment.own_counter:
             return fact(seen.observed.facts, "tsc_hz") if seen.observed else None
         return fact(self._host_facts, "tsc_hz")
@@ -360,7 +321,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             return _library(foreign_json.parse_object(exchange.read_text("stdout", 1 << 20)))
         return {}
 
-    def _environment_record(self, seen: _Seen) -> EnvironmentRecord:
+    def _environment_record(self, seen: Seen) -> EnvironmentRecord:
         variant, observed = seen.variant, seen.observed
         facts = dict(observed.facts) if observed else {}
         baseline = self._seen[variant.baseline].observed if variant.baseline else None

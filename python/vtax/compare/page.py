@@ -125,6 +125,8 @@ def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
     yield "Finished", utc_text(record.finished_utc)
     yield "State", record.state
     yield "Repetitions", f"{trust.planned(record)}, after a warm-up that does not count"
+    for name, source in record.drawn.items():
+        yield f"{name}, drawn in each round", source
     each = record.reboot == "each"
     yield "Reboot", "afresh for each repetition" if each else "never between repetitions"
     yield "Time budget", "none" if record.budget_s is None else seconds_text(record.budget_s)

@@ -16,7 +16,7 @@ from vtax.core.command.options import Json, Notes, ShownNotes
 if TYPE_CHECKING:
     from vtax.compare.history.changes import Changes
     from vtax.core.formats.bill import BillRecord
-    from vtax.core.formats.model import Sample
+    from vtax.core.formats.model import Kept, Sample
     from vtax.core.page.page import Page
     from vtax.core.statistics.results import Comparison
 
@@ -47,7 +47,7 @@ def report(
     files = (junit, markdown)
     asked = gate.opened(against, fail_over, *files, beside=run.parent, as_json=as_json)
     if asked.is_empty and (own := own_report(run)) is not None:
-        campaigns.show(own, run, as_json=as_json)
+        campaigns.show(_complete(run, own), run, as_json=as_json)
         return
     record, samples = load(run)
     comparison = compare(record, samples, str(run))
@@ -61,6 +61,14 @@ def report(
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
     changes = show(comparison, samples, run, notes, asked, as_json=as_json)
     asked.end("complete", changes)
+
+
+def _complete(run: Path, record: Kept) -> Kept:
+    """The record with what the journal of a sweep that was cut short has."""
+    from vtax.compare.sweep import analysis
+    from vtax.compare.sweep.record import ComparisonSweepRecord
+
+    return analysis.again(run, record) if isinstance(record, ComparisonSweepRecord) else record
 
 
 def show(

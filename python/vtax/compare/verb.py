@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,8 +35,11 @@ from vtax.core.command.options import (
 )
 
 if TYPE_CHECKING:
-    from vtax.compare.campaign import ComparisonRequest
-    from vtax.compare.sweep.campaign import SweepRequest
+    from collections.abc import Sequence
+
+    from vtax.compare.request import ComparisonRequest
+    from vtax.compare.sweep.parameters import Values
+    from vtax.workloads.base import Workload
 
 EXAMPLES = """\b
 Examples:
@@ -43,6 +47,7 @@ Examples:
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in uml --until 2% --budget 5m -- dgemm
   vtax compare --in native --in uml --param size=500,1000,2000 -- dgemm --size {size}
+  vtax compare --in uml --in qemu --baseline none --param seed=random:1..1000 -- ./prog {seed}
   vtax compare --spec runs/20261129T120000Z-dgemm/spec.yaml --reps 20
   vtax compare --in uml --against runs/OLD --fail-over 3% --junit vtax.xml -- ./my-program
   vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
@@ -182,8 +187,9 @@ class CompareOptions:
     param: Annotated[
         list[str] | None,
         typer.Option(
-            help="Compare at each of these values, which take the place of {NAME} in the command; "
-            "repeat it for every combination.",
+            help="Compare at each of these values, which take the place of {NAME} in the command "
+            "and in --in; repeat it for every combination. NAME=random:1..1000, NAME=random:a,b,c: "
+            "each round draws one, the same for all environments.",
             metavar="NAME=VALUE,...",
         ),
     ] = None
@@ -250,7 +256,7 @@ def compare(options: CompareOptions) -> None:
     held = gate.opened(
         options.against, options.fail_over, *files, beside=options.out, as_json=options.as_json
     )
-    if options.param:
+    if _is_sweep(options):
         if not held.is_empty:
             raise MisuseError(
                 "--against and --markdown are for one comparison", "leave out --param"
@@ -260,7 +266,7 @@ def compare(options: CompareOptions) -> None:
     request = request_of(options)
     held.require(Measured.asked(request))
     require(request)
-    folder = RunFolder.create(options.out, request.workload.label())
+    folder = RunFolder.create(options.out, request.name)
     campaign = ComparisonCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
     # This imports numpy and polars: the first run does not wait for them.
@@ -277,12 +283,13 @@ def compare(options: CompareOptions) -> None:
 def sweep(options: CompareOptions) -> None:
     """Compare at every combination of `--param`. Raises MisuseError for what a sweep cannot do."""
     from vtax.compare.sweep.campaign import SweepCampaign
+    from vtax.compare.sweep.request import sweep_of
     from vtax.core.formats.folder import RunFolder
     from vtax.core.page.progress import listener
 
     request = sweep_of(options)
-    for _, each in request.points:
-        require(each)
+    for each in request.points:
+        require(each.request)
     folder = RunFolder.create(options.out, " ".join(request.workload))
     campaign = SweepCampaign(request, folder, listener(options.quiet))
     record = campaign.carry_out()
@@ -290,37 +297,24 @@ def sweep(options: CompareOptions) -> None:
     campaigns.end(record.state, failed=bool(campaign.failures) or not campaign.samples)
 
 
-def sweep_of(options: CompareOptions) -> SweepRequest:
-    """What the options of a sweep ask for. Raises MisuseError for what cannot be."""
-    from vtax.compare.sweep.campaign import SweepRequest
-    from vtax.compare.sweep.parameters import combinations, filled, parse
-    from vtax.core.errors import MisuseError
+def _is_sweep(options: CompareOptions) -> bool:
+    """Whether a parameter has several comparisons; one that is drawn has not."""
+    from vtax.compare.drawing import is_drawn
 
-    parameters = parse(options.param or ())
-    if options.audit:
-        raise MisuseError("--audit looks at the clocks of one comparison", "leave out --param")
-    asked = campaigns.asked(options.seed)
-    points = []
-    for number, values in enumerate(combinations(parameters)):
-        words = list(filled(options.workload, values))
-        seed = asked["seed"] + number
-        points.append((values, request_of(replace(options, workload=words, seed=seed))))
-    first = points[0][1]
-    return SweepRequest(
-        **campaigns.asked(asked["seed"], first.workdir),
-        parameters=parameters,
-        workload=tuple(options.workload),
-        points=tuple(points),
-        variables=first.variables,
-        budget_s=first.budget_s,
-        workdir=first.workdir,
-    )
+    return not all(map(is_drawn, options.param or ()))
 
 
-def request_of(options: CompareOptions) -> ComparisonRequest:
-    """What the options ask for, of this machine as it is. Raises MisuseError for what cannot be."""
-    from vtax import workloads
-    from vtax.compare.campaign import ComparisonRequest
+def request_of(
+    options: CompareOptions, at: Values | None = None, draws: int | None = None
+) -> ComparisonRequest:
+    """What the options ask for, of this machine as it is, at these values of a sweep's parameters.
+
+    `draws` is the seed of what rounds draw; None: that of the order. Raises MisuseError for what
+    cannot be.
+    """
+    from vtax.compare.drawing import Drawing, parse
+    from vtax.compare.request import ComparisonRequest
+    from vtax.compare.sweep.parameters import filled
     from vtax.core.command import standard_input
     from vtax.core.commit import commit_of
     from vtax.core.runner.given import Wishes, given
@@ -335,27 +329,30 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
     budget_s, timeout_s = map(campaigns.seconds, (options.budget, options.timeout))
     max_output_bytes = parse_size(options.max_output)
     wishes = Wishes(options.share or (), options.keep_env, options.clean_env, options.env or ())
-    workload = workloads.parse(tuple(options.workload), tuple(options.metric or ()))
-    specs = options.environments or [BASELINE]
+    specs, words, fixed = options.environments or [BASELINE], tuple(options.workload), at or {}
+    drawn = parse(options.param or (), words, [*specs, options.baseline or ""])
     variants = compared_variants(specs, options.control, options.baseline)
     variants = pushed(variants, options.push or ())
-    unread: tuple[str, ...] = ()
-    if isinstance(workload, CommandLine):
-        alone = not any(each.role == "measured" and each.baseline for each in variants)
-        read = standard_input.read()
-        workload, unread = replace(workload, compared=not alone, stdin=read.content), read.said
     instruments = chosen(options.instruments or (), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}
     workdir = working_folder(options.workdir, machines)
+    asked = campaigns.asked(options.seed, workdir)
+    alone = not any(each.role == "measured" and each.baseline for each in variants)
+    made = partial(_workload, patterns=tuple(options.metric or ()), compared=not alone)
+    own_seed = asked["seed"] if draws is None else draws
+    drawing = Drawing(drawn, own_seed, words, fixed, made) if drawn else None
+    workload = drawing.of_round(0) if drawing else made(filled(words, fixed))
+    unread = standard_input.read().said if isinstance(workload, CommandLine) else ()
     gets = given(machines, workload.needs(), workdir, wishes)
     return ComparisonRequest(
         workload=workload,
+        drawing=drawing,
         compared_variants=showing(variants, gets.shown),
         variables=gets.environment,
         commit=options.commit or commit_of(workdir or Path()),
         recorded_variables=gets.variables.kept,
         scrubbed_variables=gets.variables.scrubbed,
-        **campaigns.asked(options.seed, workdir),
+        **asked,
         inputs=(*gets.said, *unread),
         repetitions=options.repetitions or _usual_repetitions(until_percent),
         until_percent=until_percent,
@@ -372,9 +369,21 @@ def request_of(options: CompareOptions) -> ComparisonRequest:
     )
 
 
+def _workload(words: Sequence[str], patterns: tuple[str, ...], *, compared: bool) -> Workload:
+    """The workload of a command; a command line gets the user's standard input."""
+    from vtax import workloads
+    from vtax.core.command import standard_input
+    from vtax.workloads.command import CommandLine
+
+    workload = workloads.parse(words, patterns)
+    if isinstance(workload, CommandLine):
+        return replace(workload, compared=compared, stdin=standard_input.read().content)
+    return workload
+
+
 def _usual_repetitions(until_percent: float | None) -> int:
     if until_percent is None:
-        from vtax.compare.campaign import USUAL_REPETITIONS
+        from vtax.compare.request import USUAL_REPETITIONS
 
         return USUAL_REPETITIONS
     from vtax.compare.allocation import PILOT_ROUNDS

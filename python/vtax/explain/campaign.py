@@ -11,7 +11,8 @@ from typing import Any
 from vtax import __version__
 from vtax.compare import report
 from vtax.compare.analysis import compare
-from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
+from vtax.compare.campaign import ComparisonCampaign
+from vtax.compare.request import ComparisonRequest
 from vtax.compare.verb import request_of, require
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
@@ -83,6 +84,8 @@ def again(path: Path, listener: Listener) -> Explained:
 
 def _request(options: ExplainOptions) -> ComparisonRequest:
     """What is compared or predicted. Raises MisuseError when only a baseline would be."""
+    if options.param:
+        raise MisuseError("--param is for vtax compare", "explain one program at a time")
     if options.predict:
         options = replace(options, environments=predicted(options.predict))
     request = request_of(options)

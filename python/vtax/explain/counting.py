@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vtax.compare.campaign import ComparisonRequest
+from vtax.compare.request import ComparisonRequest
 from vtax.core import foreign_json
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.files import read_bounded

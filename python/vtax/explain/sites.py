@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax.compare.campaign import ComparisonRequest
+from vtax.compare.request import ComparisonRequest
 from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
 from vtax.core.formats.bill import Bill, Site

@@ -61,8 +61,6 @@ def explain(options: ExplainOptions) -> None:
     from vtax.explain import campaign
     from vtax.explain.page import page, to_json
 
-    if options.param:
-        raise MisuseError("--param is for vtax compare", "explain one program at a time")
     folder, options = _existing(options)
     progress = listener(options.quiet)
     found = campaign.again(folder, progress) if folder else campaign.anew(options, progress)

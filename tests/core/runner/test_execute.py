@@ -11,7 +11,8 @@ import pytest
 
 from mock_machines import World
 from vtax.compare.analysis import compare
-from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest, _library
+from vtax.compare.campaign import ComparisonCampaign, _library
+from vtax.compare.request import ComparisonRequest
 from vtax.core.errors import VtaxError
 from vtax.core.formats.folder import SAMPLES, RunFolder, load, read_record
 from vtax.core.runner.matching import compared_variants

@@ -15,7 +15,7 @@ from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord
 from vtax.core.page.format import listing
 
 if TYPE_CHECKING:
-    from vtax.compare.campaign import ComparisonRequest
+    from vtax.compare.request import ComparisonRequest
 
 _FACTS: Mapping[str, str] = {
     "CPU model": "cpu.model",

@@ -7,50 +7,42 @@ environments next to each other, so that what is divided by the other ran close 
 
 from __future__ import annotations
 
+import contextlib
 import random
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vtax.compare.campaign import ComparisonCampaign, ComparisonRequest
-from vtax.compare.sweep import cliff
-from vtax.compare.sweep.parameters import Parameter, Values, said
-from vtax.compare.sweep.record import (
-    ComparisonSweepRecord,
-    SweepCliff,
-    SweepPoint,
-    SweepResult,
-)
+from vtax.compare.campaign import ComparisonCampaign, Seen
+from vtax.compare.sweep.analysis import cliffs, results
+from vtax.compare.sweep.parameters import said
+from vtax.compare.sweep.record import ComparisonSweepRecord, SweepPoint
+from vtax.compare.sweep.request import Combination, SweepRequest
 from vtax.core.errors import VtaxError
 from vtax.core.formats.model import ComparisonRecord, Sample
-from vtax.core.runner.campaign import Request, StagedCampaign
+from vtax.core.runner.campaign import StagedCampaign
 from vtax.core.runner.repetition import Repetition
 from vtax.core.runner.runner import Done, Plan, Step, Variant
-from vtax.core.statistics.results import Result, leading_metric
+from vtax.core.statistics.results import leading_metric
 from vtax.environments.base import MachineLike
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRequest(Request):
-    """What `vtax compare --param` is asked for."""
-
-    parameters: tuple[Parameter, ...]
-    workload: tuple[str, ...]
-    """The command with its placeholders."""
-    points: tuple[tuple[Values, ComparisonRequest], ...]
-    """The comparison of each combination of values; all but the command is the same in all."""
 
 
 @dataclass(eq=False)
 class _Point(ComparisonCampaign):
     """The comparison of one combination; its samples say which one it is."""
 
-    values: Values = field(kw_only=True)
     number: int = field(kw_only=True)
+    combination: Combination = field(kw_only=True)
+
+    @property
+    def said(self) -> str:
+        """The combination in words."""
+        return said(self.combination.values)
 
     @property
     def workload(self) -> str:
-        return f"{self.request.workload.name} {said(self.values)}"
+        return f"{self.request.workload.name} {self.said}"
 
     def _stamped(self, sample: Sample) -> Sample:
         return replace(super()._stamped(sample), workload=self.workload)
@@ -73,9 +65,20 @@ class _Point(ComparisonCampaign):
         """The steps of one more round where the interval is not yet small enough."""
         return list(map(self._repeated, self._next_round()))
 
-    def share(self, first: _Point) -> None:
-        """Know of the machines what the first point learns: they are the same."""
-        self._seen = first._seen
+    def share(self, machines: dict[str, Seen], run_id: str) -> None:
+        """Know of machines what other points learn of them, and be part of the same run."""
+        self._seen = {label: machines.setdefault(label, own) for label, own in self._seen.items()}
+        self._run_id = run_id
+
+    def analysed(self) -> SweepPoint:
+        """The point as it is now."""
+        return SweepPoint(
+            values=dict(self.combination.values),
+            workload=self.workload,
+            environments=dict(self.combination.names),
+            results=results(self.record(), self.samples),
+            failures=tuple(f"{each.environment}: {each.message}" for each in self.failures),
+        )
 
 
 @dataclass(eq=False)
@@ -84,6 +87,9 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
 
     _all: list[_Point] = field(init=False)
     _chance: random.Random = field(init=False)
+    _first: dict[str, _Point] = field(default_factory=dict, init=False)
+    """The first point that has an environment, by label."""
+    _run_id: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
     _known: dict[int, tuple[int, SweepPoint]] = field(default_factory=dict, init=False)
     """What was made of a point's samples, by the point's number, with how many there were."""
 
@@ -92,13 +98,16 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
         self._chance = random.Random(f"{self.request.seed} points")
         self._all = [
             _Point(
-                request, self.folder, self.listener, self.start, self.clock,
-                values=values, number=number,
+                each.request, self.folder, self.listener, self.start, self.clock,
+                number=number, combination=each,
             )
-            for number, (values, request) in enumerate(self.request.points)
+            for number, each in enumerate(self.request.points)
         ]  # fmt: skip
-        for each in self._all[1:]:
-            each.share(self._all[0])
+        machines: dict[str, Seen] = {}
+        for point in self._all:
+            point.share(machines, self._run_id)
+            for variant in point.request.compared_variants:
+                self._first.setdefault(variant.label, point)
 
     @property
     def found(self) -> bool:
@@ -107,7 +116,7 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
     @property
     def first_failure(self) -> str | None:
         failed = (each for each in self._all if each.first_failure)
-        return next((f"{said(each.values)}: {each.first_failure}" for each in failed), None)
+        return next((f"{each.said}: {each.first_failure}" for each in failed), None)
 
     @property
     def printed(self) -> Path:
@@ -117,7 +126,7 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
     def failures(self) -> Sequence[str]:
         """What failed, at each combination."""
         return [
-            f"{said(point.values)}: {each.environment}: {each.message}"
+            f"{point.said}: {each.environment}: {each.message}"
             for point in self._all
             for each in point.failures
         ]
@@ -132,7 +141,13 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
         )
 
     def _variants(self) -> Sequence[Variant]:
-        return self._all[0]._variants()
+        """The machines of all points, each once."""
+        return [
+            variant
+            for point in self._all
+            for variant in point._variants()
+            if self._first[variant.label] is point
+        ]
 
     def _stages(self) -> Iterator[Sequence[Step]]:
         """The rounds that were asked for, then further ones of the points that need them."""
@@ -145,13 +160,13 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
         return self._chance.sample(self._all, len(self._all))
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
-        self._all[0].booted(variant, machine)
+        self._first[variant.label].booted(variant, machine)
 
     def warmed(self, variant: Variant, machine: MachineLike) -> None:
-        self._all[0].warmed(variant, machine)
+        self._first[variant.label].warmed(variant, machine)
 
     def read(self, this: Repetition) -> None:
-        self._at(this.folder).read(this)
+        self._at(this.step).read(this)
 
     def done(self, done: Done) -> None:
         point = self._at(done.step.folder)
@@ -162,98 +177,41 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
 
     def failed(self, step: Step, error: VtaxError) -> None:
         self._at(step.folder).failed(step, error)
+        with contextlib.suppress(VtaxError):
+            self._save()
 
     def _at(self, folder: str) -> _Point:
-        """The point of a step, whose folder is named `p<NUMBER>-...`. A warm-up, whose results
-        nobody keeps, is read by the first."""
-        number = folder.partition("-")[0].removeprefix("p")
-        return self._all[int(number) if number.isdecimal() else 0]
+        """The point of a step, whose folder is named `p<NUMBER>-...`."""
+        return self._all[int(folder.partition("-")[0].removeprefix("p"))]
 
     def record(self) -> ComparisonSweepRecord:
-        request, first = self.request, self._all[0].record()
-        lead = leading_metric(first)
+        request, first = self.request, self._all[0]
+        lead = leading_metric(first.record())
+        environments = tuple(
+            point._environment_record(point._seen[label]) for label, point in self._first.items()
+        )
         points = tuple(map(self._analysed, self._all))
+        drawing = first.request.drawing
         return ComparisonSweepRecord(
             **self._head(),
             name=" ".join(request.workload),
+            run_id=self._run_id,
             state=self.state,
             parameters={each.name: each.values for each in request.parameters},
+            drawn=drawing.sources if drawing else {},
             workload=request.workload,
-            repetitions=self._all[0].request.repetitions,
+            repetitions=first.request.repetitions,
             seed=request.seed,
+            margin_percent=first.request.margin_percent,
             lead=lead,
-            environments=first.environments,
+            environments=environments,
             points=points,
-            cliffs=_cliffs(
-                request.parameters,
-                points,
-                lead,
-                [each.label for each in first.environments if each.role == "measured"],
-            ),
+            cliffs=cliffs(request.parameters, points, lead, environments),
         )
 
     def _analysed(self, point: _Point) -> SweepPoint:
         """The point as it is now; samples that were analysed before are not analysed again."""
         count = len(point.samples) + len(point.failures)
         if (known := self._known.get(point.number)) is None or known[0] != count:
-            known = self._known[point.number] = (count, _point(point))
+            known = self._known[point.number] = (count, point.analysed())
         return known[1]
-
-
-def _point(point: _Point) -> SweepPoint:
-    return SweepPoint(
-        values=dict(point.values),
-        workload=point.workload,
-        results=tuple(map(_result, _results(point))),
-        failures=tuple(f"{each.environment}: {each.message}" for each in point.failures),
-    )
-
-
-def _results(point: _Point) -> Sequence[Result]:
-    if not point.samples:
-        return ()
-    # It imports numpy and polars: the first run does not wait for them.
-    from vtax.compare.analysis import results
-
-    return results(point.record(), point.samples)
-
-
-def _result(each: Result) -> SweepResult:
-    return SweepResult(
-        environment=each.environment,
-        metric=each.metric,
-        unit=each.unit,
-        better=each.better,
-        n=each.n,
-        median=each.median,
-        median_low=each.median_low,
-        median_high=each.median_high,
-        percent_of_baseline=each.percent_of_baseline,
-        ci_low=each.ci_low,
-        ci_high=each.ci_high,
-        verdict=each.verdict,
-    )
-
-
-def _cliffs(
-    parameters: Sequence[Parameter],
-    points: Sequence[SweepPoint],
-    lead: str,
-    measured: Sequence[str],
-) -> tuple[SweepCliff, ...]:
-    """The cliff of each measured environment along the one parameter, if its values are numbers;
-    none along several."""
-    if len(parameters) != 1 or parameters[0].numbers is None:
-        return ()
-    levels: dict[str, list[cliff.Level]] = {label: [] for label in measured}
-    for value, point in zip(parameters[0].numbers, points, strict=True):
-        for each in point.results:
-            known = each.ci_low is not None and each.ci_high is not None
-            if each.metric == lead and known and each.environment in levels:
-                level = cliff.Level(value, each.ci_low or 0.0, each.ci_high or 0.0)
-                levels[each.environment].append(level)
-    return tuple(
-        SweepCliff(environment=label, metric=lead, past=cliff.past(own))
-        for label, own in levels.items()
-        if len(own) > 1
-    )

@@ -13,7 +13,7 @@ from vtax.core.page.page import Depth, Page, Section, at, drawn, table, table_se
 from vtax.core.page.plotting import Figure, Plot
 
 _STATES = {
-    "running": "vtax was killed, or still runs; this is what was saved last",
+    "running": "vtax was killed, or still runs; this is what was measured by then",
     "interrupted": "it was interrupted",
     "budget": "the budget was used up",
     "failed": "it failed",
@@ -47,6 +47,7 @@ def page(record: ComparisonSweepRecord) -> Page:
         (
             ("command", " ".join(record.workload)),
             *((name, ", ".join(values)) for name, values in record.parameters.items()),
+            *((f"{name}, drawn in each round", source) for name, source in record.drawn.items()),
             ("seed", str(record.seed)),
             ("state", record.state),
             *((each.label, each.description) for each in record.environments),
@@ -56,21 +57,30 @@ def page(record: ComparisonSweepRecord) -> Page:
 
 def _lead(record: ComparisonSweepRecord) -> Section:
     """The leading metric: the baselines' medians, the others in percent of theirs."""
-    labels = [each.label for each in record.environments if each.role != "control"]
+    columns = _names(record, "baseline", "measured")
     rows = []
     for point in record.points:
-        found = {each.environment: each for each in point.results if each.metric == record.lead}
-        cells = [_short(found.get(label), record) for label in labels]
-        rows.append((*point.values.values(), *cells))
+        cells = dict.fromkeys(point.environments.values(), "not measured")
+        for each in point.results:
+            if each.metric == record.lead:
+                cells[point.environments[each.environment]] = _short(each, record)
+        rows.append((*point.values.values(), *(cells.get(name, "") for name in columns)))
     return Section(
         sentence=f"{record.lead}: the baseline's median, and the performance of the others in "
         "percent of it, with 95 % interval.",
-        table=table((*record.parameters, *labels), rows),
+        table=table((*record.parameters, *columns), rows),
     )
 
 
-def _short(each: SweepResult | None, record: ComparisonSweepRecord) -> str:
-    if each is None or each.median is None:
+def _names(record: ComparisonSweepRecord, *roles: str) -> Sequence[str]:
+    """The names in the whole sweep of the environments with these roles."""
+    labels = {each.label for each in record.environments if each.role in roles}
+    named = (each for point in record.points for each in point.environments.items())
+    return list(dict.fromkeys(name for label, name in named if label in labels))
+
+
+def _short(each: SweepResult, record: ComparisonSweepRecord) -> str:
+    if each.median is None:
         return "not measured"
     roles = {own.label: own.role for own in record.environments}
     if roles.get(each.environment) == "baseline" or each.percent_of_baseline is None:
@@ -93,25 +103,24 @@ def _figure(record: ComparisonSweepRecord) -> Figure | None:
         return None
     data: list[Plot] = []
     spoken = []
-    compared = [each.label for each in record.environments if each.role == "measured"]
-    for index, label in enumerate(compared):
+    for index, name in enumerate(_names(record, "measured")):
         known = [
             (value, each)
             for value, point in sorted(zip(values, record.points, strict=True), key=lambda p: p[0])
             for each in point.results
-            if (each.environment, each.metric) == (label, record.lead)
+            if (point.environments[each.environment], each.metric) == (name, record.lead)
             and each.percent_of_baseline is not None
         ]
         if known:
-            data.append(_curve(index, label, known))
+            data.append(_curve(index, name, known))
             ends = [significant(each.percent_of_baseline, 3) for _, each in (known[0], known[-1])]
-            spoken.append(f"{label}: {ends[0]} to {ends[1]} %")
+            spoken.append(f"{name}: {ends[0]} to {ends[1]} %")
     if not data:
         return None
-    (name,) = record.parameters
-    layout = chart_layout(f"{record.lead} (% of baseline)", name)
+    (axis,) = record.parameters
+    layout = chart_layout(f"{record.lead} (% of baseline)", axis)
     plot = {"data": data, "layout": layout, "meta": {"least_width": LEAST_WIDTH}}
-    return Figure(f"Performance along {name}", _MEANING, "; ".join(spoken), plot)
+    return Figure(f"Performance along {axis}", _MEANING, "; ".join(spoken), plot)
 
 
 def _curve(index: int, label: str, known: Sequence[tuple[float, SweepResult]]) -> Plot:
@@ -158,7 +167,7 @@ def _remarks(record: ComparisonSweepRecord) -> Sequence[str]:
 def _all(record: ComparisonSweepRecord) -> Section:
     rows = [
         (
-            *point.values.values(), each.environment, each.metric, str(each.n),
+            *point.values.values(), point.environments[each.environment], each.metric, str(each.n),
             f"{significant(each.median)} {each.unit}",
             *map(_percent, (each.percent_of_baseline, each.ci_low, each.ci_high)),
             each.verdict.value,

@@ -1,11 +1,12 @@
-"""`--param NAME=VALUE,...`: values that take turns in a command, as `{NAME}`."""
+"""`--param NAME=VALUE,...`: values that take turns in a command or an environment, as `{NAME}`."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vtax.core.errors import MisuseError
@@ -38,21 +39,42 @@ def parse(texts: Sequence[str]) -> tuple[Parameter, ...]:
     """The parameters of all `--param`. Raises MisuseError for what is none."""
     found: dict[str, Parameter] = {}
     for text in texts:
-        name, equals, listed = text.partition("=")
+        name, listed = named(text)
         values = tuple(listed.split(","))
-        if not _NAME.fullmatch(name) or not equals or not all(values):
-            raise MisuseError(f"--param {text}: it is not NAME=VALUE,VALUE", "e.g. threads=1,2,4")
-        if len(set(values)) < len(values):
-            raise MisuseError(f"--param {text}: a value is given twice")
-        if name in found:
-            raise MisuseError(f"--param {name} is given twice", "give all its values at once")
+        if not all(values):
+            raise _no_parameter(text)
+        require_different(text, values)
         found[name] = Parameter(name, values)
-    count = 1
-    for each in found.values():
-        count *= len(each.values)
+    require_once(texts)
+    count = math.prod(len(each.values) for each in found.values())
     if count > MOST_POINTS:
         raise MisuseError(f"--param: {count} combinations are more than {MOST_POINTS}")
     return tuple(found.values())
+
+
+def named(text: str) -> tuple[str, str]:
+    """The name in the text of a `--param`, and what is behind `=`. Raises MisuseError."""
+    name, equals, listed = text.partition("=")
+    if not _NAME.fullmatch(name) or not equals:
+        raise _no_parameter(text)
+    return name, listed
+
+
+def require_once(texts: Sequence[str]) -> None:
+    """Raise MisuseError for a name that several `--param` have."""
+    for name, count in Counter(text.partition("=")[0] for text in texts).items():
+        if count > 1:
+            raise MisuseError(f"--param {name} is given twice", "give all its values at once")
+
+
+def require_different(text: str, values: Sequence[str]) -> None:
+    """Raise MisuseError for a value that is there twice."""
+    if len(set(values)) < len(values):
+        raise MisuseError(f"--param {text}: a value is given twice")
+
+
+def _no_parameter(text: str) -> MisuseError:
+    return MisuseError(f"--param {text}: it is not NAME=VALUE,VALUE", "e.g. threads=1,2,4")
 
 
 def combinations(parameters: Sequence[Parameter]) -> Sequence[Values]:
@@ -64,17 +86,20 @@ def combinations(parameters: Sequence[Parameter]) -> Sequence[Values]:
     ]
 
 
-def filled(words: Sequence[str], values: Values) -> tuple[str, ...]:
-    """The words with each `{NAME}` replaced, in one pass: a value is text and no placeholder.
-
-    Raises MisuseError for a parameter that no word has.
-    """
-    for name in values:
+def require_used(names: Iterable[str], words: Sequence[str]) -> None:
+    """Raise MisuseError for a parameter that no word has."""
+    for name in names:
         if not any(f"{{{name}}}" in word for word in words):
             raise MisuseError(
-                f"--param {name}: no word of the command has {{{name}}}",
+                f"--param {name}: no word of the command has {{{name}}}, nor an environment",
                 f"write for example -- PROGRAM {{{name}}}",
             )
+
+
+def filled(words: Sequence[str], values: Values) -> tuple[str, ...]:
+    """The words with each `{NAME}` replaced, in one pass: a value is text and no placeholder."""
+    if not values:
+        return tuple(words)
     pattern = re.compile("|".join(re.escape(f"{{{name}}}") for name in values))
     return tuple(pattern.sub(lambda found: values[found[0][1:-1]], word) for word in words)
 

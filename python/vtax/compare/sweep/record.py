@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from vtax.core.formats.model import Better, Count, EnvironmentRecord, Strict, VerbRecord
 from vtax.core.statistics.results import Verdict
 
@@ -38,6 +40,9 @@ class SweepPoint(Strict):
     """The value of each parameter."""
     workload: str
     """`workload` of its samples."""
+    environments: dict[str, str]
+    """The environments compared there, and the name of each in the whole sweep: as it was typed,
+    where the values tell the rest (`uml:mem={mem}`)."""
     results: tuple[SweepResult, ...]
     """Every metric of every environment."""
     failures: tuple[str, ...] = ()
@@ -49,7 +54,7 @@ class SweepCliff(Strict):
 
     environment: str
     metric: str
-    """What falls, and where."""
+    """Its name in the whole sweep; what falls."""
     past: float | None
     """The largest value before performance in percent of the baseline falls by more than 10 %, by
     the intervals, for all larger values; None: it does not."""
@@ -63,18 +68,24 @@ class ComparisonSweepRecord(VerbRecord):
     verb: Literal["compare sweep"] = "compare sweep"
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
     """As of `compare`."""
+    run_id: str
+    """Random; each sample has it too."""
     parameters: dict[str, tuple[str, ...]]
     """The values of each parameter, in the order given."""
+    drawn: dict[str, str] = Field(default_factory=dict)
+    """What each round draws a value from, the same at all combinations, by parameter."""
     workload: tuple[str, ...]
     """The command, with `{NAME}` for each parameter."""
     repetitions: Count
     """Rounds, in which every environment runs every combination once."""
     seed: int
-    """The seed of the order."""
+    """The seed of the order, and of what rounds draw."""
+    margin_percent: float
+    """As of `compare`."""
     lead: str
     """The metric that stands for the whole."""
     environments: tuple[EnvironmentRecord, ...]
-    """What was compared."""
+    """Each machine."""
     points: tuple[SweepPoint, ...] = ()
     """In the order of the values."""
     cliffs: tuple[SweepCliff, ...] = ()

@@ -35,6 +35,7 @@ LARGEST_BYTES = 1 << 20
 OPTION = "--spec"
 COMMAND = "command"
 PARAM = "param"
+RANDOM = "random"
 OWN_KEYS = ("vtax", "verb", COMMAND)
 INVOCATION = frozenset(
     {"spec", "out", "notes", "as_json", "quiet", "help"}
@@ -129,17 +130,25 @@ def _entries(path: Path, root: Any) -> Iterator[Entry]:
 
 
 def _parameters(path: Path, node: Any) -> Iterator[str]:
-    """`{threads: [1, 2]}` as `--param` has it: `threads=1,2`."""
+    """`{threads: [1, 2], seed: {random: 1..9}}` as `--param` has it: `threads=1,2`,
+    `seed=random:1..9`."""
     import yaml
 
     for key, value in node.value:
         line = key.start_mark.line + 1
+        drawn = ""
+        if isinstance(value, yaml.MappingNode) and [k.value for k, _ in value.value] == [RANDOM]:
+            ((_, value),) = value.value
+            drawn = f"{RANDOM}:"
         values = value.value if isinstance(value, yaml.SequenceNode) else [value]
         if not all(isinstance(each, yaml.ScalarNode) for each in (key, *values)):
             raise MisuseError(f"{path}:{line}: {PARAM} takes names with lists of words")
         if any("," in each.value for each in values):
-            raise MisuseError(f"{path}:{line}: a value of {PARAM} has no comma")
-        yield f"{key.value}={','.join(each.value for each in values)}"
+            raise MisuseError(
+                f"{path}:{line}: a value of {PARAM} has no comma",
+                f"a list is [1, 2], one to draw from {{{RANDOM}: [1, 2]}}",
+            )
+        yield f"{key.value}={drawn}{','.join(each.value for each in values)}"
 
 
 def _check(found: SpecFile) -> None:
@@ -213,7 +222,10 @@ def _words(
     option = known.get(entry.key)
     if option is None or option.name in {"spec", "help"}:
         names = [name for name in known if name not in {"spec", "help"}]
-        raise _located(file, entry, unknown("key", entry.key, [*OWN_KEYS, *names]))
+        error = unknown("key", entry.key, [*OWN_KEYS, *names])
+        if entry.is_list and PARAM in known:
+            raise file.error(entry, error.message, f"{error.remedy}; {_axis(entry.key)}")
+        raise _located(file, entry, error)
     if option.name in given:
         return []
     if option.is_flag:
@@ -222,14 +234,23 @@ def _words(
         on, off = option.opts[0], [each for each in option.secondary_opts if each[:2] == "--"]
         return [on] if entry.is_switch else off[:1]
     if entry.is_list and not option.multiple:
-        raise file.error(entry, f"{entry.key} takes one value", "what takes turns is param:")
+        other = f"; {_axis(entry.key)}" if PARAM in known else ""
+        raise file.error(entry, f"{entry.key} takes one value", f"make a run for each{other}")
+    swept = PARAM in given or any(each.key == PARAM for each in file.entries)
     if check := _checks().get(option.metavar or ""):
         for value in entry.values:
+            if swept and "{" in value:
+                continue  # It is an environment only with the values of parameters.
             try:
                 check(value)
             except MisuseError as error:
                 raise _located(file, entry, error) from None
     return [f"--{entry.key}={value}" for value in entry.values]
+
+
+def _axis(key: str) -> str:
+    """What to write where the values of a list were to take turns."""
+    return f"for an axis write {PARAM}: {{{key}: [...]}}, and {{{key}}} in the command or in 'in'"
 
 
 def _checks() -> Mapping[str, Callable[[str], object]]:

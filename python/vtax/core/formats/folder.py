@@ -11,7 +11,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -185,21 +185,21 @@ def own_report(path: Path) -> Kept | None:
     return record if record.has_page else None
 
 
-def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:
-    """The samples of a run, from whichever file holds them.
+def read_samples(path: Path, fault: Callable[[Sample], str | None]) -> list[Sample]:
+    """The samples of a run, from whichever file holds them; `fault` says why one cannot be its.
 
     Raises VtaxError when both files are missing, or the one there is damaged or of another run.
     """
     from vtax.core.formats.samples import checked, read_table
 
     if (path / SAMPLES).is_file():
-        return read_table(path / SAMPLES, record)
+        return read_table(path / SAMPLES, fault)
     if not (path / JOURNAL).is_file():
         raise VtaxError(
             f"{path} has no samples: neither {SAMPLES} nor {JOURNAL} is there",
             "no repetition was finished, or the file was moved away",
         )
-    return checked(path / JOURNAL, Journal(path / JOURNAL).read(), record)
+    return checked(path / JOURNAL, Journal(path / JOURNAL).read(), fault)
 
 
 def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
@@ -208,13 +208,15 @@ def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
     Raises MisuseError when `path` holds no comparison, VtaxError as `read_record` and
     `read_samples` do.
     """
+    from vtax.core.formats.samples import fault_of
+
     record = read_record(path)
     if not isinstance(record, ComparisonRecord):
         raise MisuseError(
             f"{path} is a recording: it has rows of events and no samples",
             f"vtax timeline {path} --event NAME, or vtax correlate {path}",
         )
-    return record, read_samples(path, record)
+    return record, read_samples(path, fault_of(record))
 
 
 def slug(text: str) -> str:

@@ -88,6 +88,8 @@ class Sample:
     """User time by the accounting of the machine itself; None in runs that an older vtax made."""
     node: str | None = None
     """The node that the repetition ran on; None: the environment is one machine."""
+    drawn: str | None = None
+    """What the round drew, as `NAME=VALUE, ...`; None: nothing is drawn."""
 
     def row(self) -> dict[str, Any]:
         """Values by column. `dataclasses.asdict` would copy each value, ten times as slowly."""
@@ -257,7 +259,10 @@ class ComparisonRecord(VerbRecord):
     workload: str
     """Its name."""
     workload_parameters: dict[str, Any]
-    """Its options."""
+    """Its options; where some are drawn, those of the first round, and `words`: the command with
+    `{NAME}`."""
+    drawn: dict[str, str] = Field(default_factory=dict)
+    """What each round draws a value from (docs/scale.md), by parameter."""
     environment_variables: dict[str, str] = Field(default_factory=dict)
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)
     """Variables that change a result: seen by the workload; taken away by vtax."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from vtax.core.formats import tables
 from vtax.core.formats.model import ComparisonRecord, Sample
 
 MAX_BYTES = 1 << 30
+
+Fault = Callable[[Sample], str | None]
+"""Why a sample cannot be of a run; None: it can."""
 
 _ROWS = TypeAdapter(list[Sample])
 _TYPES = {"Finite": polars.Float64, "Count": polars.Int64}
@@ -58,6 +61,7 @@ _COLUMNS = {
     ),
     "user_s": ("seconds of user time, wait4 in the machine; null: an older vtax made it", _AGENT),
     "node": ("node of the allocation that it ran on; null: the environment is one machine", _VTAX),
+    "drawn": ("what the round drew, NAME=VALUE, ...; null: nothing is drawn", _VTAX),
 }
 
 
@@ -75,14 +79,12 @@ def frame(samples: Sequence[Sample]) -> polars.DataFrame:
     return polars.DataFrame([sample.row() for sample in samples], schema=schema)
 
 
-def read_table(path: Path, record: ComparisonRecord) -> list[Sample]:
+def read_table(path: Path, fault: Fault) -> list[Sample]:
     """The samples of `samples.parquet`; raises VtaxError when they are not of this run."""
-    return checked(path, tables.read(path, limit=MAX_BYTES).iter_rows(named=True), record)
+    return checked(path, tables.read(path, limit=MAX_BYTES).iter_rows(named=True), fault)
 
 
-def checked(
-    path: Path, rows: Iterable[Mapping[str, Any]], record: ComparisonRecord
-) -> list[Sample]:
+def checked(path: Path, rows: Iterable[Mapping[str, Any]], fault: Fault) -> list[Sample]:
     """The rows of a file as samples; raises VtaxError when they are not of this run."""
     try:
         samples = _ROWS.validate_python(list(rows))
@@ -93,8 +95,8 @@ def checked(
         raise VtaxError(f"{path} is damaged: row {row}: {column}: {first['msg']}") from None
     seen = set()
     for number, sample in enumerate(samples):
-        key = (sample.environment, sample.repetition, sample.metric)
-        if reason := _not_of(record, sample) or ("it is there twice" if key in seen else None):
+        key = (sample.environment, sample.workload, sample.repetition, sample.metric)
+        if reason := fault(sample) or ("it is there twice" if key in seen else None):
             raise VtaxError(
                 f"{path} is not of this run: row {number} ({sample.metric}, {sample.environment}, "
                 f"repetition {sample.repetition}): {reason}"
@@ -103,15 +105,29 @@ def checked(
     return samples
 
 
-def _not_of(record: ComparisonRecord, sample: Sample) -> str | None:
-    """Why a sample cannot be of this run."""
-    if sample.run_id != record.run_id:
-        return f"its run is {sample.run_id}, that of run.json is {record.run_id}"
-    if sample.workload != record.workload:
-        return f"its workload is {sample.workload}, the run's is {record.workload}"
-    if all(sample.environment != each.label for each in record.environments):
+def fault_of(record: ComparisonRecord) -> Fault:
+    """Why a sample cannot be of a comparison."""
+    labels = [each.label for each in record.environments]
+
+    def fault(sample: Sample) -> str | None:
+        if reason := foreign(sample, record.run_id, [record.workload], labels):
+            return reason
+        planned = record.order[sample.position : sample.position + 1]
+        if planned != ((sample.environment, sample.repetition),):
+            return f"the run's order has another repetition at position {sample.position}"
+        return None
+
+    return fault
+
+
+def foreign(
+    sample: Sample, run_id: str | None, workloads: Collection[str], labels: Collection[str]
+) -> str | None:
+    """Why a sample cannot be of a run with these workloads and environments."""
+    if sample.run_id != run_id:
+        return f"its run is {sample.run_id}, that of run.json is {run_id}"
+    if sample.workload not in workloads:
+        return f"its workload is {sample.workload}, the run's is {', '.join(workloads)}"
+    if sample.environment not in labels:
         return "the run has no such environment"
-    planned = record.order[sample.position : sample.position + 1]
-    if planned != ((sample.environment, sample.repetition),):
-        return f"the run's order has another repetition at position {sample.position}"
     return None

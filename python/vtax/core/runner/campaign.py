@@ -258,7 +258,9 @@ class StagedCampaign(Campaign[Q, R], Keeper, Generic[Q, R, P]):
         return Step(variant, number, command, folder, out, round=own_round)
 
     def _point(self, of: Step | Repetition) -> P:
-        return self._points[of.variant if isinstance(of, Step) else of.label, of.folder]
+        """What a step is for, also of the repetition that warms up for it."""
+        key = (of.variant, of.folder) if isinstance(of, Step) else (of.label, of.step)
+        return self._points[key]
 
 
 def require_limited(machine: MachineLike) -> None:

@@ -314,7 +314,9 @@ class Runner:
         self, step: Step, machine: MachineLike, folder: str, instruments: Sequence[Instrument]
     ) -> Repetition:
         variant, command = self._variants[step.variant], step.command
-        this = Repetition(variant.label, machine, variant.work, folder, step.out, command.argv)
+        this = Repetition(
+            variant.label, machine, variant.work, folder, step.out, command.argv, step=step.folder
+        )
         variables = {**self.plan.variables, **command.environment}
         repetition.run(
             this,
