@@ -87,9 +87,40 @@ def test_a_word_of_the_command_is_no_option_of_vtax(by_file: Any) -> None:
     ]
 
 
+def test_what_is_drawn_is_a_mapping_or_as_on_the_command_line(by_file: Any) -> None:
+    line = parsed("--param", "s=random:1..9", "--param", "f=random:a,b", "--", "x", "{s}{f}")
+    for text in (
+        "param: {s: {random: 1..9}, f: {random: [a, b]}}",
+        "param: {s: 'random:1..9', f: {random: [a, b]}}",
+        "param: ['s=random:1..9', 'f=random:a,b']",
+    ):
+        assert by_file(f"{text}\ncommand: [x, '{{s}}{{f}}']\n") == line
+
+
+def test_an_environment_may_have_a_parameter(by_file: Any) -> None:
+    text = "in: ['uml:mem={mem}']\nbaseline: 'native:mem={mem}'\ncommand: [x]\n"
+    swept = by_file(text + "param: {mem: [1G, 2G]}\n")
+    assert swept["environments"] == ["uml:mem={mem}"]
+    assert by_file(text, "--param", "mem=1G,2G") == swept
+    with pytest.raises(MisuseError, match=r"spec.yaml:1: .*'\{mem\}'"):
+        by_file(text)
+
+
+def test_a_list_for_an_option_says_what_to_do(by_file: Any) -> None:
+    axis = "for an axis write param: {%s: [...]}, and {%s} in the command or in 'in'"
+    for key in ("timeout", "cpus"):
+        with pytest.raises(MisuseError) as raised:
+            by_file(f"command: [x]\n{key}: [1, 2]")
+        assert axis % (key, key) in str(raised.value) and ":2: " in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
+        ("param: {n: {random: 5, more: 6}}", 1, "param takes names with lists of words"),
+        ("param: {n: {random: ['1,2']}}", 1, "a value of param has no comma"),
+        ("param: {n: {random: {a: b}}}", 1, "param takes names with lists of words"),
+        ("param: {n: {[a]: b}}", 1, "param takes names with lists of words"),
         ("command: [x]\nreps: many", 2, "--reps"),
         ("command: [x]\nrep: 5", 2, "unknown key 'rep'; did you mean 'reps'?"),
         ("\n\nin: [native, 'uml:mem=9']", 3, "mem=9 is too small to boot"),

@@ -224,7 +224,7 @@ def _words(
         names = [name for name in known if name not in {"spec", "help"}]
         error = unknown("key", entry.key, [*OWN_KEYS, *names])
         if entry.is_list and PARAM in known:
-            raise file.error(entry, error.message, f"{error.remedy}; {_axis(entry.key)}")
+            raise file.error(entry, error.message, f"{_axis(entry.key)}; {error.remedy}")
         raise _located(file, entry, error)
     if option.name in given:
         return []
