@@ -22,6 +22,7 @@ from syrupy.assertion import SnapshotAssertion
 from command_line import SOURCE, command, one_line, vtax
 from mock_machines import World
 from process_watch import eventually
+from tested_machines import checked
 from vtax.compare.sweep import cliff
 from vtax.compare.sweep.analysis import again, analysed, cliffs
 from vtax.compare.sweep.campaign import SweepCampaign
@@ -281,6 +282,16 @@ def test_the_samples_say_again_what_the_run_said(tmp_path: Path) -> None:
         update={"points": tuple(p.model_copy(update={"results": ()}) for p in record.points)}
     )
     assert analysed(saved, made.samples) == record
+    # As if the run still went on: its folder is claimed.
+    path = made.folder.path
+    (path / "samples.parquet").unlink()
+    made.folder.append(made.samples)
+    made.folder.write_record(saved)
+    assert again(path, saved) == record
+    assert read(path / "run.json") == saved and (path / "samples.jsonl").exists()
+    made.folder.release()
+    assert again(path, saved) == record
+    assert read(path / "run.json") == record and not (path / "samples.jsonl").exists()
 
 
 def test_a_report_takes_the_journal_of_its_own_run_only(tmp_path: Path) -> None:
@@ -416,3 +427,23 @@ def test_kill_9_in_the_middle_of_a_sweep_loses_no_sample(tmp_path: Path) -> None
     again_shown = vtax("report", str(folder))
     assert "vtax was killed, or still runs" in " ".join(again_shown.stdout.split())
     assert json.loads(vtax("report", str(folder), "--json").stdout) == found
+
+
+@pytest.mark.slow
+def test_each_guest_has_the_memory_of_its_combination(tmp_path: Path) -> None:
+    spec = "uml:mem={mem}"
+    checked(spec.format(mem="128M"))
+    done = vtax(
+        "compare", "--in", spec, "--param", "mem=128M,256M", "--reps", "2", "--quiet", "--json",
+        "--out", str(tmp_path), "--", "grep", "MemTotal", "/proc/meminfo",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    for point in json.loads(done.stdout)["points"]:
+        mem = point["values"]["mem"]
+        assert point["environments"][f"uml:mem={mem}"] == spec
+        (printed,) = {
+            int(each.read_text().split()[1]) for each in folder.glob(f"raw/uml-mem-{mem}/p*/stdout")
+        }
+        whole = int(mem.removesuffix("M")) << 10
+        assert 0.75 * whole < printed <= whole

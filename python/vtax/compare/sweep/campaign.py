@@ -7,7 +7,6 @@ environments next to each other, so that what is divided by the other ran close 
 
 from __future__ import annotations
 
-import contextlib
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -177,8 +176,7 @@ class SweepCampaign(StagedCampaign[SweepRequest, ComparisonSweepRecord, None]):
 
     def failed(self, step: Step, error: VtaxError) -> None:
         self._at(step.folder).failed(step, error)
-        with contextlib.suppress(VtaxError):
-            self._save()
+        self._keep()
 
     def _at(self, folder: str) -> _Point:
         """The point of a step, whose folder is named `p<NUMBER>-...`."""

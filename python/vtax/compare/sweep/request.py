@@ -68,7 +68,8 @@ def sweep_of(options: CompareOptions) -> SweepRequest:
         own = replace(options, environments=[*texts[: len(specs)]], baseline=baseline, seed=seed)
         request = request_of(own, values, asked["seed"])
         found.append((values, request, dict(zip(texts, templates, strict=True))))
-    shared = set.intersection(*(_labels(request) for _, request, _ in found))
+    labels = [{each.label for each in request.compared_variants} for _, request, _ in found]
+    shared = set.intersection(*labels)
     points = tuple(
         Combination(values, request, _names(request.compared_variants, typed, shared))
         for values, request, typed in found
@@ -86,10 +87,6 @@ def sweep_of(options: CompareOptions) -> SweepRequest:
     )
 
 
-def _labels(request: ComparisonRequest) -> set[str]:
-    return {each.label for each in request.compared_variants}
-
-
 def _names(
     variants: Sequence[ComparedVariant], typed: Mapping[str, str], shared: Collection[str]
 ) -> Mapping[str, str]:
@@ -100,13 +97,14 @@ def _names(
     """
     found: dict[str, str] = {}
     for each in variants:
-        against = (own.label for own in variants if own.baseline == each.label != own.spec)
+        against = (typed[own.label] for own in variants if own.baseline == each.label != own.spec)
         if each.label in shared:
             found[each.label] = each.label
         elif each.role == "control":
             found[each.label] = f"{found[each.baseline or '']}{CONTROL_SUFFIX}"
         else:
-            found[each.label] = typed.get(each.label) or f"baseline of {typed[next(against)]}"
+            added = f"baseline of {next(against, each.label)}"
+            found[each.label] = typed.get(each.label, added)
     return found
 
 
