@@ -81,7 +81,9 @@ def _parts(measured: Measured) -> dict[str, Any]:
     parts: dict[str, Any] = json.loads(json.dumps(dict(measured.parameters)))
     for metric in parts.pop("metrics", ()):
         parts[f"{_METRIC}{metric['name']}"] = metric
-    if argv := parts.pop("argv", None):
+    # Where rounds draw parameters, "argv" is what the first round ran.
+    argv, words = parts.pop("argv", None), parts.pop("words", None)
+    if argv := words or argv:
         parts["command line"] = [PurePath(argv[0]).name, *argv[1:]]
     return parts
 
