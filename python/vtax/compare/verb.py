@@ -13,6 +13,7 @@ import typer
 from vtax.compare import report
 from vtax.compare.history import gate
 from vtax.compare.history import verb as history
+from vtax.compare.submitted import verb as submitted
 from vtax.core.command import campaigns
 from vtax.core.command.declared import (
     DeclaredWithWorkloads,
@@ -413,7 +414,8 @@ def require(request: ComparisonRequest) -> None:
 
 
 def add(app: typer.Typer) -> None:
-    """Make it a verb of `app`, with `report`, which shows a run again, and `history`."""
+    """Make it a verb of `app`, with `report`, `history`, `submit` and `collect`."""
     app.command(**SETTINGS)(compare)
     app.command(short_help="Write the report of a run again.")(report.report)
     app.command(**history.SETTINGS)(history.history)
+    submitted.add(app)

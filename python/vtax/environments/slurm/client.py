@@ -60,12 +60,12 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def ask(line: Sequence[str]) -> str:
+def ask(line: Sequence[str], stdin: str = "") -> str:
     """What one of Slurm's programs prints. Raises VtaxError when it fails or does not answer."""
     try:
         done = subprocess.run(
             list(line),
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",
