@@ -22,6 +22,7 @@ VERBS = (
     "place",
     "study",
     "record",
+    "fleet",
 )
 """In the order of the help."""
 

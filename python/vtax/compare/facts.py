@@ -30,7 +30,7 @@ MAX_ROWS = 300
 MAX_TEXT = 240
 
 # These differ on every reading, so a difference says nothing about the machines.
-_VOLATILE = frozenset({"uptime_s", "memory.available_bytes"})
+VOLATILE = frozenset({"uptime_s", "memory.available_bytes"})
 _FLAGS = "cpu.flags"
 _CACHES = "cpu.caches"
 _TITLES = {
@@ -118,7 +118,7 @@ def _fact_rows(environments: Sequence[EnvironmentRecord]) -> Iterator[tuple[str,
             yield title, FactRow("Flags", path, flags, differs=_flags_differ(flags))
             continue
         cells = tuple(facts.get(path, NOT_REPORTED) for facts in flat)
-        differs = path not in _VOLATILE and len(set(cells)) > 1
+        differs = path not in VOLATILE and len(set(cells)) > 1
         yield title, FactRow(_humanise(rest or top), path, cells, differs)
 
 

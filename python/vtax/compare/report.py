@@ -105,13 +105,16 @@ def show(
 def write(
     comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes = Notes.FEW
 ) -> Page:
-    """Write the report of a comparison, with the bill if the folder has one; return the page."""
+    """Write the report of a comparison, with the bill if the folder has one, and what was found;
+    return the page."""
     from vtax.compare.html import write_report
     from vtax.compare.page import page
+    from vtax.compare.saved import save
     from vtax.core.formats.folder import REPORT
 
     found = page(comparison, samples, all_notes=notes is Notes.ALL, bill=_bill(path))
     write_report(found, comparison, path / REPORT)
+    save(comparison, path)
     return found
 
 

@@ -227,6 +227,8 @@ class VerbRecord(Kept):
     schema_version: Literal[2] = 2
     vtax_version: str
     """The version of vtax."""
+    host: str | None = None
+    """The name of the machine on which vtax ran; None in runs that an older vtax made."""
     command_line: tuple[str, ...]
     """As typed."""
     name: str

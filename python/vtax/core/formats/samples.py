@@ -20,7 +20,7 @@ Fault = Callable[[Sample], str | None]
 """Why a sample cannot be of a run; None: it can."""
 
 _ROWS = TypeAdapter(list[Sample])
-_TYPES = {"Finite": polars.Float64, "Count": polars.Int64}
+_TYPES: Mapping[str, polars.DataType] = {"Finite": polars.Float64(), "Count": polars.Int64()}
 _AGENT = "agent (machine)"
 _VTAX = "vtax (host)"
 _COLUMNS = {
@@ -70,13 +70,17 @@ def columns() -> dict[str, dict[str, str]]:
     return {name: {"meaning": what, "source": who} for name, (what, who) in _COLUMNS.items()}
 
 
-def frame(samples: Sequence[Sample]) -> polars.DataFrame:
-    """One row per sample, one column per field of `Sample`."""
-    schema = {
-        field.name: _TYPES.get(str(field.type).split(" ")[0], polars.String)
+def schema() -> dict[str, polars.DataType]:
+    """The type of each column of `samples.parquet`."""
+    return {
+        field.name: _TYPES.get(str(field.type).split(" ")[0], polars.String())
         for field in dataclasses.fields(Sample)
     }
-    return polars.DataFrame([sample.row() for sample in samples], schema=schema)
+
+
+def frame(samples: Sequence[Sample]) -> polars.DataFrame:
+    """One row per sample, one column per field of `Sample`."""
+    return polars.DataFrame([sample.row() for sample in samples], schema=schema())
 
 
 def read_table(path: Path, fault: Fault) -> list[Sample]:
@@ -86,13 +90,7 @@ def read_table(path: Path, fault: Fault) -> list[Sample]:
 
 def checked(path: Path, rows: Iterable[Mapping[str, Any]], fault: Fault) -> list[Sample]:
     """The rows of a file as samples; raises VtaxError when they are not of this run."""
-    try:
-        samples = _ROWS.validate_python(list(rows))
-    except ValidationError as error:
-        first = error.errors()[0]
-        row, *where = first["loc"]
-        column = ".".join(map(str, where))
-        raise VtaxError(f"{path} is damaged: row {row}: {column}: {first['msg']}") from None
+    samples = validated(path, rows)
     seen = set()
     for number, sample in enumerate(samples):
         key = (sample.environment, sample.workload, sample.repetition, sample.metric)
@@ -103,6 +101,17 @@ def checked(path: Path, rows: Iterable[Mapping[str, Any]], fault: Fault) -> list
             )
         seen.add(key)
     return samples
+
+
+def validated(path: Path, rows: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    """The rows of a file as samples of whichever run; raises VtaxError when they are none."""
+    try:
+        return _ROWS.validate_python(list(rows))
+    except ValidationError as error:
+        first = error.errors()[0]
+        row, *where = first["loc"]
+        column = ".".join(map(str, where))
+        raise VtaxError(f"{path} is damaged: row {row}: {column}: {first['msg']}") from None
 
 
 def fault_of(record: ComparisonRecord) -> Fault:

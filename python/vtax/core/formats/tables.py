@@ -6,7 +6,8 @@ metadata, and bounded by the file's own size, before any row is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,22 +38,46 @@ def read(path: Path, choose: Choose = lambda names: names, limit: int = MAX_BYTE
 
     Raises VtaxError for a file that is not regular, not Parquet, or larger than measurements are.
     """
+    with unless_damaged(path):
+        table, names = _bounded(path, choose, limit)
+        found = table.select(names).collect()
+    require_plain(path, found)
+    return found
+
+
+def schema(path: Path, limit: int = MAX_BYTES) -> Mapping[str, pl.DataType]:
+    """The columns of a table that `read` would read, by its metadata alone.
+
+    Raises VtaxError as `read` does; texts without end are not seen.
+    """
+    with unless_damaged(path):
+        table, _ = _bounded(path, lambda names: names, limit)
+        return table.collect_schema()
+
+
+def _bounded(path: Path, choose: Choose, limit: int) -> tuple[pl.LazyFrame, Sequence[str]]:
     import polars as pl
 
     with open_regular(path) as file:
         size = file.seek(0, 2)
     if size > limit:
         raise VtaxError(f"{path} is larger than {format_bytes(limit)}: refused")
+    table = pl.scan_parquet(path, glob=False)
+    names = choose(table.collect_schema().names())
+    require_size(path, size, table.select(pl.len()).collect().item(), len(names))
+    return table, names
+
+
+@contextlib.contextmanager
+def unless_damaged(what: object) -> Iterator[None]:
+    """Raise VtaxError, which names `what`, where polars cannot read a file."""
+    import polars as pl
+
     try:
-        table = pl.scan_parquet(path, glob=False)
-        names = choose(table.collect_schema().names())
-        require_size(path, size, table.select(pl.len()).collect().item(), len(names))
-        found = table.select(names).collect()
+        yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         said = (str(error).splitlines() or ["it cannot be read"])[0]
-        raise VtaxError(f"{path} is damaged: {said}") from None
-    require_plain(path, found)
-    return found
+        raise VtaxError(f"{what} is damaged: {said}") from None
 
 
 def require_size(path: Path, file_bytes: int, rows: int, columns: int) -> None:

@@ -18,6 +18,7 @@ after Ctrl-C every machine ends, the samples become a table, and the record says
 from __future__ import annotations
 
 import contextlib
+import platform
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -77,6 +78,7 @@ class Head(TypedDict):
     """What the records of all verbs begin with."""
 
     vtax_version: str
+    host: str
     command_line: tuple[str, ...]
     started_utc: str
     finished_utc: str | None
@@ -190,6 +192,7 @@ class Campaign(ABC, Generic[Q, R]):
     def _head(self) -> Head:
         return Head(
             vtax_version=__version__,
+            host=platform.node(),
             command_line=self.request.command_line,
             started_utc=self._started,
             finished_utc=None if self.state == "running" else _now(),

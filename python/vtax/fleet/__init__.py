@@ -1,0 +1,1 @@
+"""`vtax fleet`: the runs of many hosts, side by side."""

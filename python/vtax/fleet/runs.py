@@ -1,0 +1,145 @@
+"""Finding the run folders of many hosts, and reading what each has; what is unreadable is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from vtax.compare.analysis import compare
+from vtax.compare.saved import saved
+from vtax.compare.sweep.record import ComparisonSweepRecord
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats import records
+from vtax.core.formats.folder import RECORD, read_samples
+from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, VerbRecord
+from vtax.core.specs import Spec, parse_spec
+from vtax.core.statistics.results import Comparison
+from vtax.core.statistics.verdicts import edge
+from vtax.environments import registry
+from vtax.fleet import bucket
+
+MOST_DEEP = 6
+"""Folders between a named folder and a run folder in it."""
+RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run folder, wherever it was."""
+
+    name: str
+    """Its path, or its URL."""
+    path: Path
+    """Where its files are."""
+    record: VerbRecord
+
+    @property
+    def host(self) -> str:
+        """The machine on which vtax ran; of a run that does not say, the folder that has it, or has
+        the folder `runs` with it."""
+        if self.record.host:
+            return self.record.host
+        parts = PurePosixPath(self.name).parts[:-1]
+        return next((part for part in reversed(parts) if part not in (RUNS, "/", ".")), "unknown")
+
+    def said(self, error: VtaxError) -> str:
+        """What was wrong with the run, by the name that its reader knows."""
+        return str(error).replace(str(self.path), self.name)
+
+    @property
+    def environments(self) -> Sequence[EnvironmentRecord]:
+        """Every environment; none where the verb compares nothing."""
+        if isinstance(self.record, ComparisonRecord | ComparisonSweepRecord):
+            return self.record.environments
+        return ()
+
+
+@dataclass(slots=True)
+class Found:
+    """The runs that could be read, and a line about each other one."""
+
+    runs: list[Run] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def find(named: Sequence[str], scratch: Path, *, with_samples: bool) -> Found:
+    """The runs in folders and in buckets, each once.
+
+    What is in a bucket is copied to `scratch`. Raises MisuseError where there is no run at all,
+    VtaxError when a bucket cannot be listed.
+    """
+    found, ids = Found(), set()
+    for number, name in enumerate(named):
+        for shown, path in _folders(name, scratch / str(number), with_samples):
+            try:
+                if isinstance(path, VtaxError):
+                    raise path
+                record = _record(path)
+            except VtaxError as error:
+                found.unreadable.append(str(error).replace(str(path), shown))
+                continue
+            own = getattr(record, "run_id", None) or str(path.resolve())
+            if own not in ids:
+                ids.add(own)
+                found.runs.append(Run(shown, path, record))
+    if not found.runs and not found.unreadable:
+        raise MisuseError(
+            f"there is no run folder in {', '.join(named)}",
+            "name run folders, folders with run folders in them, or s3://BUCKET/PREFIX",
+        )
+    return found
+
+
+def _folders(
+    name: str, scratch: Path, with_samples: bool
+) -> Iterator[tuple[str, Path | VtaxError]]:
+    if name.startswith(bucket.SCHEME):
+        scratch.mkdir()
+        yield from bucket.copied(name, scratch, with_samples=with_samples)
+        return
+    for folder, below, files in os.walk(name):
+        below.sort()
+        if RECORD in files or len(Path(folder).parts) - len(Path(name).parts) >= MOST_DEEP:
+            below.clear()
+        if RECORD in files:
+            yield folder, Path(folder)
+
+
+def _record(path: Path) -> VerbRecord:
+    try:
+        record = records.read(path / RECORD)
+    except OSError as error:
+        raise VtaxError(f"cannot read {path / RECORD}: {error.strerror}") from None
+    if not isinstance(record, VerbRecord):
+        raise VtaxError(f"{path / RECORD} is a record of 'vtax {record.verb}', which is no run")
+    if isinstance(record, ComparisonRecord):
+        edge(record.margin_percent)
+    return record
+
+
+def compared(run: Run) -> Comparison | None:
+    """What the run's comparison found: as it saved it or else computed again; None: the run is no
+    plain comparison. Raises VtaxError when its files are damaged."""
+    if not isinstance(run.record, ComparisonRecord):
+        return None
+    kept = saved(run.record, run.path)
+    return kept or compare(run.record, read_samples(run.path, run.record), run.name)
+
+
+def place(spec: str, label: str, host: str) -> tuple[str, str]:
+    """The host of an environment, and what it is called there: a remote machine is a host itself.
+
+    `ssh:web1,cpus=2` is the environment `ssh:cpus=2` of the host `web1`.
+    """
+    try:
+        parsed = parse_spec(spec)
+    except MisuseError:
+        return host, label
+    cls = registry().get(parsed.name)
+    if cls is None or not cls.is_remote or cls.target_key is None:
+        return host, label
+    own = {key: value for key, value in parsed.options.items() if key != cls.target_key}
+    target = parsed.target or parsed.options.get(cls.target_key)
+    return (target or host), str(Spec(parsed.name, own))
