@@ -76,6 +76,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/tune.py
 	.venv/bin/python bench/lapack.py
 	.venv/bin/python bench/xen.py
+	.venv/bin/python bench/fleet.py
 
 docs: setup ## rewrite the tables in docs/ from the code
 	.venv/bin/python packaging/docs_tables.py

@@ -493,6 +493,36 @@ def test_an_existing_cluster_is_used_and_left_running(read: Read, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_lost_worker_costs_a_retry_and_no_result(read: Read, tmp_path: Path) -> None:
+    """Two workers, processes of their own; one is killed while it computes."""
+    from distributed import Client, LocalCluster
+
+    design = read("[axes]\nseed = [1, 2, 3, 4, 5, 6, 7, 8, 9]")
+    alone = run(design, tmp_path / "alone", standin.slow)
+    killed: list[int] = []
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        Client(cluster.scheduler_address, set_as_default=False) as client,
+    ):
+
+        def kill_one_when_some_are_there() -> None:
+            wait_until(lambda: journal_lines(tmp_path / "out") >= 2)
+            first = min(client.run(os.getpid).values())
+            os.kill(first, signal.SIGKILL)
+            killed.append(first)
+
+        killer = threading.Thread(target=kill_one_when_some_are_there)
+        killer.start()
+        outcome = run(design, tmp_path / "out", standin.slow, scheduler=cluster.scheduler_address)
+        killer.join()
+        assert killed and killed[0] not in client.run(os.getpid).values()
+    assert (outcome.state, outcome.failures) == ("complete", [])
+    assert outcome.table().equals(alone.table())
+
+
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away_ends_the_sweep(read: Read, tmp_path: Path) -> None:
     from distributed import LocalCluster
 

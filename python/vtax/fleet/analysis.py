@@ -12,18 +12,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vtax.compare.analysis import compare
+from vtax.compare.saved import saved
 from vtax.compare.sweep.record import ComparisonSweepRecord, SweepResult
-from vtax.core.errors import VtaxError
+from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.formats.folder import read_samples
 from vtax.core.formats.model import (
     AuditRecord,
     AuditVerdict,
     ComparisonRecord,
     EnvironmentRecord,
 )
+from vtax.core.specs import Spec, parse_spec
 from vtax.core.statistics.results import Comparison, Flag, Result, Verdict, leading_metric
 from vtax.core.statistics.statistics import Estimate, bounded_exp, from_interval, median
-from vtax.core.statistics.verdicts import judge
-from vtax.fleet.runs import Found, Run, compared, place
+from vtax.core.statistics.verdicts import edge, judge
+from vtax.environments import registry
+from vtax.fleet.runs import Found, Run
 from vtax.fleet.separation import Facts, Separation, facts_of, separations
 
 SWEEP_MARGIN = 2.0
@@ -126,7 +131,7 @@ def analyse(found: Found) -> Fleet:
     unreadable, left_out = list(found.unreadable), 0
     for run in sorted(found.runs, key=lambda each: each.record.started_utc):
         try:
-            comparison = compared(run)
+            comparison = _compared(run)
         except VtaxError as error:
             unreadable.append(run.said(error))
             continue
@@ -146,8 +151,35 @@ def analyse(found: Found) -> Fleet:
     return Fleet(tuple(latest), outliers, by_host, runs, left_out, tuple(unreadable))
 
 
+def _compared(run: Run) -> Comparison | None:
+    """What the run's comparison found: as it saved it or else computed again; None: the run is no
+    plain comparison. Raises VtaxError when its files are damaged."""
+    if not isinstance(run.record, ComparisonRecord):
+        return None
+    edge(run.record.margin_percent)
+    kept = saved(run.record, run.path)
+    return kept or compare(run.record, read_samples(run.path, run.record), run.name)
+
+
+def _place(spec: str, label: str, host: str) -> tuple[str, str]:
+    """The host of an environment, and what it is called there: a remote machine is a host itself.
+
+    `ssh:web1,cpus=2` is the environment `ssh:cpus=2` of the host `web1`.
+    """
+    try:
+        parsed = parse_spec(spec)
+    except MisuseError:
+        return host, label
+    cls = registry().get(parsed.name)
+    if cls is None or not cls.is_remote or cls.target_key is None:
+        return host, label
+    own = {key: value for key, value in parsed.options.items() if key != cls.target_key}
+    target = parsed.target or parsed.options.get(cls.target_key)
+    return (target or host), str(Spec(parsed.name, own))
+
+
 def _measured(run: Run, comparison: Comparison | None) -> Iterator[Measured]:
-    where = {each.label: place(each.spec, each.label, run.host) for each in run.environments}
+    where = {each.label: _place(each.spec, each.label, run.host) for each in run.environments}
     roles = {each.label: each.role for each in run.environments}
     facts = _facts(run.environments, where)
     for command, options, lead, margin, result in _results(run, comparison):
@@ -199,14 +231,14 @@ def _facts(
 def _flags(run: Run, comparison: Comparison | None) -> dict[str, list[Flag]]:
     """The flags of each host in a run; empty where there is nothing to be said against it."""
     found: dict[str, list[Flag]] = {}
-    where = {each.label: place(each.spec, each.label, run.host)[0] for each in run.environments}
+    where = {each.label: _place(each.spec, each.label, run.host)[0] for each in run.environments}
     for host in where.values():
         found[host] = []
     for flag in comparison.flags if comparison else ():
         found.setdefault(where.get(flag.environment, run.host), []).append(flag)
     if isinstance(run.record, AuditRecord):
         for card in run.record.environments:
-            own = found.setdefault(place(card.spec, card.spec, run.host)[0], [])
+            own = found.setdefault(_place(card.spec, card.spec, run.host)[0], [])
             bad = {AuditVerdict.FAIL, AuditVerdict.WARN}
             own += [
                 Flag(card.spec, None, "audit", f"The audit's {c.name}: {c.verdict}. {c.reason}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +30,8 @@ LIMITS = {
 """The files of a run folder that are copied, and the most bytes of each."""
 MOST_OBJECTS = 10_000_000
 AT_ONCE = 16
+ANSWER = timedelta(seconds=20)
+"""Time for the store to answer, with all tries."""
 _BLOCK = 8 << 20
 
 Sizes = Mapping[str, int]
@@ -41,9 +44,9 @@ def copied(url: str, to: Path, *, with_samples: bool) -> Iterator[tuple[str, Pat
     Without `with_samples`, samples are copied only of runs that have no saved results. Raises
     MisuseError for a URL without a bucket, VtaxError when the store cannot be listed.
     """
+    store, root = _store(url)
     from obstore.exceptions import BaseError
 
-    store, root = _store(url)
     try:
         folders = _folders(store.list())
     except (BaseError, OSError, ValueError) as error:
@@ -74,9 +77,13 @@ def _store(url: str) -> tuple[Any, str]:
     except ImportError:
         raise VtaxError("reading from S3 takes obstore", "pip install 'vtax[s3]'") from None
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
-    options = {"allow_http": endpoint.startswith("http://")}
     prefix = prefix.strip("/")
-    store = S3Store(bucket, prefix=prefix or None, client_options=options)
+    store = S3Store(
+        bucket,
+        prefix=prefix or None,
+        client_options={"allow_http": endpoint.startswith("http://"), "connect_timeout": ANSWER},
+        retry_config={"max_retries": 3, "retry_timeout": ANSWER},
+    )
     return store, f"{SCHEME}{bucket}/{prefix}".rstrip("/")
 
 

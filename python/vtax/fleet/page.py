@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vtax.compare import trust, verdicts
 from vtax.compare.page import BACKGROUND
@@ -15,7 +15,6 @@ from vtax.core.page.format import (
     percent,
     percent_interval,
     plural,
-    significant,
     with_unit,
 )
 from vtax.core.page.page import (
@@ -35,14 +34,9 @@ from vtax.core.statistics.results import Verdict
 from vtax.fleet.analysis import Change, Fleet, Measured, Outlier
 from vtax.fleet.separation import shown
 
-if TYPE_CHECKING:
-    import polars as pl
-
 MOST_ROWS = 40
 """On a terminal; a report has all."""
 MOST_FACTS = 5
-MOST_TEXT = 200
-"""Characters of a value of a query's row."""
 _OWN = ("host", "command", "environment", "baseline", "lead", "run", "started_utc")
 _OF_RESULT = (
     *("metric", "unit", "better", "n", "median", "median_low", "median_high"),
@@ -218,16 +212,3 @@ def _flags(fleet: Fleet) -> Iterator[Section]:
     if rows:
         found = table(("host", "flag", "environment", "what was seen"), rows)
         yield from _cut("Flags of each host's latest runs", found)
-
-
-def answer(rows: pl.DataFrame, more: bool, unreadable: Sequence[str]) -> Page:
-    """The rows of a query as a page, with a line where there are more."""
-    cells = [["" if v is None else _value(v) for v in row] for row in rows.iter_rows()]
-    said = [Note(f"the first {rows.height} rows; all of them: --json")] if more else []
-    notes = (*said, *warnings(unreadable))
-    return Page("fleet", (Section(table=table(rows.columns, cells), notes=notes),))
-
-
-def _value(value: object) -> str:
-    text = significant(value, 6) if isinstance(value, float) else str(value)
-    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"

@@ -17,6 +17,8 @@ from vtax.core.formats import samples, tables
 from vtax.core.formats.folder import JOURNAL, SAMPLES
 from vtax.core.formats.journal import Journal
 from vtax.core.formats.model import EnvironmentRecord
+from vtax.core.page.format import significant
+from vtax.core.page.page import Note, Page, Section, table, warnings
 from vtax.fleet.runs import Run
 from vtax.fleet.separation import facts_of
 
@@ -29,6 +31,8 @@ OWN_COLUMNS = (
 )
 """Of `runs`; facts follow."""
 MOST_COLUMNS = 500
+MOST_TEXT = 200
+"""Characters of a value in a table."""
 
 
 def query(sql: str, runs: Sequence[Run], scratch: Path) -> tuple[pl.LazyFrame, list[str]]:
@@ -36,14 +40,7 @@ def query(sql: str, runs: Sequence[Run], scratch: Path) -> tuple[pl.LazyFrame, l
     readable samples. Raises MisuseError for what is not SQL or names what is not there."""
     import polars as pl
 
-    files: dict[Path, Run] = {}
-    unreadable = []
-    for number, run in enumerate(runs):
-        try:
-            if file := _table(run, scratch / f"{number}.parquet"):
-                files[file] = run
-        except VtaxError as error:
-            unreadable.append(run.said(error))
+    files, unreadable = _files(runs, scratch)
     relations = {"samples": _samples(files), "runs": _runs(runs).lazy()}
     try:
         found = pl.SQLContext(relations).execute(sql, eager=False)
@@ -80,6 +77,19 @@ def as_json(found: pl.LazyFrame, scratch: Path) -> Iterator[str]:
     yield "]"
 
 
+def answer(rows: pl.DataFrame, more: bool, unreadable: Sequence[str]) -> Page:
+    """The rows of a query as a page, with a line where there are more."""
+    cells = [["" if v is None else _value(v) for v in row] for row in rows.iter_rows()]
+    said = [Note(f"the first {rows.height} rows; all of them: --json")] if more else []
+    notes = (*said, *warnings(unreadable))
+    return Page("fleet", (Section(table=table(rows.columns, cells), notes=notes),))
+
+
+def _value(value: object) -> str:
+    text = significant(value, 6) if isinstance(value, float) else str(value)
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
     """Raise VtaxError in one line where a query cannot be answered."""
@@ -91,21 +101,29 @@ def answering() -> Iterator[None]:
         raise VtaxError(f"--query: {_first_line(error)}") from None
 
 
-def _table(run: Run, spare: Path) -> Path | None:
-    """The run's samples as a Parquet file, those of a run that goes on or was killed in `spare`;
-    None: it has none. Raises VtaxError for a damaged or too large one."""
-    if (run.path / SAMPLES).is_file():
-        file = run.path / SAMPLES
-        wanted = samples.schema()
-        for name, kind in tables.schema(file, samples.MAX_BYTES).items():
-            if kind != wanted.get(name, kind):
-                raise VtaxError(f"{file} is damaged: its column {name} has {kind}")
-        return file
-    if not (run.path / JOURNAL).is_file():
-        return None
-    rows = samples.validated(run.path / JOURNAL, Journal(run.path / JOURNAL).read())
-    samples.frame(rows).write_parquet(spare)
-    return spare
+def _files(runs: Sequence[Run], scratch: Path) -> tuple[Mapping[Path, Run], list[str]]:
+    """The Parquet file of each run with samples, and a line about each whose file is damaged, too
+    large or has other columns. Samples of a run that was killed or goes on become a file here."""
+    files: dict[Path, Run] = {}
+    unreadable, wanted = [], samples.schema()
+    for number, run in enumerate(runs):
+        journal, spare = run.path / JOURNAL, scratch / f"{number}.parquet"
+        if (run.path / SAMPLES).is_file():
+            files[run.path / SAMPLES] = run
+        elif journal.is_file():
+            try:
+                rows = samples.validated(journal, Journal(journal).read())
+                samples.frame(rows).write_parquet(spare)
+                files[spare] = run
+            except VtaxError as error:
+                unreadable.append(run.said(error))
+    for file, schema in zip([*files], tables.schemas([*files], samples.MAX_BYTES), strict=True):
+        if isinstance(schema, VtaxError):
+            unreadable.append(files.pop(file).said(schema))
+        elif other := [name for name, kind in schema.items() if wanted.get(name, kind) != kind]:
+            run = files.pop(file)
+            unreadable.append(f"{run.name}: {SAMPLES} is damaged: no samples in {other[0]:.80}")
+    return files, unreadable
 
 
 def _samples(files: Mapping[Path, Run]) -> pl.LazyFrame:
@@ -115,13 +133,13 @@ def _samples(files: Mapping[Path, Run]) -> pl.LazyFrame:
     file: dict[str, pl.DataType] = {"file": pl.String()}
     if not files:
         return pl.LazyFrame(schema=own | samples.schema())
-    table = pl.scan_parquet(
+    scanned = pl.scan_parquet(
         list(files), schema=samples.schema(), glob=False, hive_partitioning=False,
         missing_columns="insert", extra_columns="ignore", include_file_paths="file",
     )  # fmt: skip
     where = [(str(file), run.name, run.host) for file, run in files.items()]
     names = pl.LazyFrame(where, schema=file | own, orient="row")
-    return table.join(names, on="file", how="left").select(*own, *samples.schema())
+    return scanned.join(names, on="file", how="left").select(*own, *samples.schema())
 
 
 def _runs(runs: Sequence[Run]) -> pl.DataFrame:

@@ -7,17 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from vtax.compare.analysis import compare
-from vtax.compare.saved import saved
 from vtax.compare.sweep.record import ComparisonSweepRecord
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats import records
-from vtax.core.formats.folder import RECORD, read_samples
+from vtax.core.formats.folder import RECORD
 from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, VerbRecord
-from vtax.core.specs import Spec, parse_spec
-from vtax.core.statistics.results import Comparison
-from vtax.core.statistics.verdicts import edge
-from vtax.environments import registry
 from vtax.fleet import bucket
 
 MOST_DEEP = 6
@@ -114,32 +108,4 @@ def _record(path: Path) -> VerbRecord:
         raise VtaxError(f"cannot read {path / RECORD}: {error.strerror}") from None
     if not isinstance(record, VerbRecord):
         raise VtaxError(f"{path / RECORD} is a record of 'vtax {record.verb}', which is no run")
-    if isinstance(record, ComparisonRecord):
-        edge(record.margin_percent)
     return record
-
-
-def compared(run: Run) -> Comparison | None:
-    """What the run's comparison found: as it saved it or else computed again; None: the run is no
-    plain comparison. Raises VtaxError when its files are damaged."""
-    if not isinstance(run.record, ComparisonRecord):
-        return None
-    kept = saved(run.record, run.path)
-    return kept or compare(run.record, read_samples(run.path, run.record), run.name)
-
-
-def place(spec: str, label: str, host: str) -> tuple[str, str]:
-    """The host of an environment, and what it is called there: a remote machine is a host itself.
-
-    `ssh:web1,cpus=2` is the environment `ssh:cpus=2` of the host `web1`.
-    """
-    try:
-        parsed = parse_spec(spec)
-    except MisuseError:
-        return host, label
-    cls = registry().get(parsed.name)
-    if cls is None or not cls.is_remote or cls.target_key is None:
-        return host, label
-    own = {key: value for key, value in parsed.options.items() if key != cls.target_key}
-    target = parsed.target or parsed.options.get(cls.target_key)
-    return (target or host), str(Spec(parsed.name, own))

@@ -95,9 +95,8 @@ def _show(found: Found, metrics: list[str], report: Path | None, *, as_json: boo
 
 def _answer(sql: str, found: Found, folder: Path, *, as_json: bool) -> bool:
     from vtax.core.page import render_terminal
-    from vtax.fleet.page import answer
+    from vtax.fleet.query import answer, first_rows, query
     from vtax.fleet.query import as_json as lines
-    from vtax.fleet.query import first_rows, query
 
     rows, unreadable = query(sql, found.runs, folder)
     said = [*found.unreadable, *unreadable]
