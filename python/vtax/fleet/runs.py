@@ -67,9 +67,10 @@ def find(named: Sequence[str], scratch: Path, *, with_samples: bool) -> Found:
     found, ids = Found(), set()
     for number, name in enumerate(named):
         for shown, path in _folders(name, scratch / str(number), with_samples):
+            if isinstance(path, VtaxError):
+                found.unreadable.append(str(path))
+                continue
             try:
-                if isinstance(path, VtaxError):
-                    raise path
                 record = _record(path)
             except VtaxError as error:
                 found.unreadable.append(str(error).replace(str(path), shown))
