@@ -38,6 +38,7 @@ VERBS = (
     "explain --in uml --reps 2 -- ls /usr",
     "prices --in uml --reps 1 --seconds 1 --only null,stat",
     "report $(ls -d runs/*-true | tail -1)",
+    "fleet runs",
     "audit --in native --in uml",
     "memory --in native:mem=64M --sizes 1000-2000:500 --reps 1",
     "tune --in native --budget 20s --no-probe --size 500",
