@@ -229,5 +229,5 @@ def test_nothing_is_left_when_slurm_refuses(inside: dict[str, str], tmp_path: Pa
     spec.write_text("vtax: 1\ncommand: ['true']\n")
     runs = tmp_path / "runs"
     argv = ("submit", "--partition", "none", "--out", str(runs), str(spec))
-    assert "slurm: " in one_line(run(inside, *argv), 1)
+    assert "Slurm: " in one_line(run(inside, *argv), 1)
     assert list(runs.iterdir()) == []

@@ -14,10 +14,10 @@ from command_line import command, one_line, run
 from process_watch import eventually, processes_naming
 from slurm_cluster import SlurmCluster
 from ssh_server import SshServer
+from vtax.core import slurm
 from vtax.core.errors import MisuseError
 from vtax.core.formats.folder import load
 from vtax.environments import build
-from vtax.environments.slurm import client
 from vtax.environments.slurm.environment import Slurm
 
 COMPARE = ("compare", "--baseline", "none", "--no-control", "--json", "--quiet")
@@ -154,7 +154,7 @@ def test_a_controller_that_starts_again_disturbs_nothing(
     cluster: SlurmCluster, inside: dict[str, str], tmp_path: Path
 ) -> None:
     process = started(inside, tmp_path, "--in", spec(tmp_path), "--", "sleep", "0.0733")
-    cluster.end("slurmctld")
+    cluster.end("slurmctld", signal.SIGTERM)
     (samples,) = tmp_path.glob("runs/*/samples.jsonl")
     size = samples.stat().st_size
     assert eventually(lambda: samples.stat().st_size > 2 * size, within_s=60)
@@ -270,7 +270,7 @@ def test_a_slurm_that_does_not_answer_is_one_line(
     lost.write_text("")
     own = {**environment, "SLURM_CONF": str(lost)}
     line = one_line(run(own, *COMPARE, "--in", "slurm", "--", "true"), 1)
-    assert "slurm: " in line
+    assert "Slurm: " in line
 
 
 def test_doctor_says_what_slurm_has(inside: dict[str, str]) -> None:
@@ -312,16 +312,16 @@ def test_what_cannot_be_is_refused(text: str, says: str) -> None:
 
 def test_variables_of_an_allocation_are_not_options_of_a_step() -> None:
     around = {"SLURM_NTASKS": "4", "SLURM_CONF": "/c", "SALLOC_X": "1", "SRUN_Y": "1", "HOME": "/r"}
-    assert client.variables(around) == {"SLURM_CONF": "/c", "HOME": "/r"}
+    assert slurm.variables(around) == {"SLURM_CONF": "/c", "HOME": "/r"}
 
 
 def test_how_slurm_says_that_it_ended_a_step() -> None:
     step = "slurmstepd: error: *** STEP 12.2 ON n1 CANCELLED AT 2026-11-29T21:54:25"
-    assert client.explain([f"{step} DUE TO TIME LIMIT ***"]) == (
+    assert slurm.explain([f"{step} DUE TO TIME LIMIT ***"]) == (
         "Slurm ended its job: time limit", "give it more time=",
     )  # fmt: skip
-    assert client.explain([f"{step} ***"]) == ("its Slurm job was cancelled", None)
-    assert client.explain(["anything else"]) is None
+    assert slurm.explain([f"{step} ***"]) == ("its Slurm job was cancelled", None)
+    assert slurm.explain(["anything else"]) is None
 
 
 def test_environments_that_ask_for_the_same_share_an_allocation() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -85,10 +86,10 @@ class SlurmCluster:
     def start_controller(self) -> None:
         self.start("slurmctld", "-D", "-f", str(self.configuration))
 
-    def end(self, name: str) -> None:
-        """Kill a daemon, as a crash would."""
+    def end(self, name: str, number: int = signal.SIGKILL) -> None:
+        """End a daemon: by SIGTERM slurmctld saves its state first, as at a restart."""
         process = self._running.pop(name)
-        process.kill()
+        process.send_signal(number)
         process.wait()
 
     def ask(self, *line: str) -> str:

@@ -43,7 +43,7 @@ def read(program: Path) -> Header | None:
     try:
         with program.open("rb") as file:
             return _read(file.fileno())
-    except (OSError, struct.error, LookupError):
+    except (OSError, OverflowError, struct.error, LookupError):
         return None
 
 

@@ -23,6 +23,7 @@ from vtax.core.formats.model import (
     ComparisonRecord,
     EnvironmentRecord,
 )
+from vtax.core.formats.samples import fault_of
 from vtax.core.specs import Spec, parse_spec
 from vtax.core.statistics.results import Comparison, Flag, Result, Verdict, leading_metric
 from vtax.core.statistics.statistics import Estimate, bounded_exp, from_interval, median
@@ -71,7 +72,7 @@ class Measured:
     started_utc: str
     margin_percent: float
     facts: Facts
-    """Of the environment and of its baseline."""
+    """Those of the environment and of its baseline."""
     change: Change | None = None
 
     @property
@@ -158,7 +159,10 @@ def _compared(run: Run) -> Comparison | None:
         return None
     edge(run.record.margin_percent)
     kept = saved(run.record, run.path)
-    return kept or compare(run.record, read_samples(run.path, run.record), run.name)
+    if kept is not None:
+        return kept
+    samples = read_samples(run.path, fault_of(run.record))
+    return compare(run.record, samples, run.name)
 
 
 def _place(spec: str, label: str, host: str) -> tuple[str, str]:

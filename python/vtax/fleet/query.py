@@ -29,7 +29,7 @@ OWN_COLUMNS = (
     *("run", "host", "verb", "command", "state", "started_utc", "finished_utc", "vtax_version"),
     *("environment", "role", "baseline", "spec"),
 )
-"""Of `runs`; facts follow."""
+"""Columns of `runs`; facts follow."""
 MOST_COLUMNS = 500
 MOST_TEXT = 200
 """Characters of a value in a table."""

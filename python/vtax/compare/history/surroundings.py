@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self
 
+from vtax.core import foreign_json
 from vtax.core.errors import MisuseError
 from vtax.core.foreign_json import at
 from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord
@@ -78,7 +79,7 @@ def require_shared_environment(now: Measured, then: Measured, run: str) -> None:
 
 def _parts(measured: Measured) -> dict[str, Any]:
     """What makes numbers of a workload, by name."""
-    parts: dict[str, Any] = json.loads(json.dumps(dict(measured.parameters)))
+    parts = foreign_json.parse_object(json.dumps(dict(measured.parameters)))
     for metric in parts.pop("metrics", ()):
         parts[f"{_METRIC}{metric['name']}"] = metric
     # Where rounds draw parameters, "argv" is what the first round ran.

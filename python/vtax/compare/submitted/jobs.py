@@ -13,10 +13,10 @@ from pathlib import Path
 
 from vtax.compare.submitted import folder as submitted_folder
 from vtax.compare.submitted.folder import Part
+from vtax.core import slurm
 from vtax.core.errors import MisuseError
 from vtax.core.formats.files import write_atomic
 from vtax.core.formats.folder import SPEC
-from vtax.environments.slurm import client
 
 NODE = "SLURMD_NODENAME"
 RANK = "SLURM_PROCID"
@@ -62,9 +62,7 @@ def submit(wanted: Wanted, folder: Path, chain: int) -> tuple[str, ...]:
     jobs: list[str] = []
     try:
         for _ in range(chain):
-            said = client.ask(
-                line(wanted, folder, jobs[-1] if jobs else None), stdin=script(folder)
-            )
+            said = slurm.ask(line(wanted, folder, jobs[-1] if jobs else None), stdin=script(folder))
             jobs.append(said.strip().partition(";")[0])
     except BaseException:
         cancel(jobs)
@@ -75,12 +73,12 @@ def submit(wanted: Wanted, folder: Path, chain: int) -> tuple[str, ...]:
 def cancel(jobs: Sequence[str]) -> None:
     """Cancel jobs; those that have ended stay as they are."""
     if jobs:
-        client.ask(["scancel", *jobs])
+        slurm.ask(["scancel", *jobs])
 
 
 def states(jobs: Sequence[str]) -> dict[str, str]:
     """The state of each job that Slurm has not forgotten, in Slurm's words, lower case."""
-    said = client.ask(["squeue", "--noheader", "--states=all", "--format=%i %T %r"])
+    said = slurm.ask(["squeue", "--noheader", "--states=all", "--format=%i %T %r"])
     rows = [row.split(maxsplit=2) for row in said.splitlines()]
     return {row[0]: row[1].lower() for row in rows if len(row) >= 2 and row[0] in jobs}
 
@@ -102,7 +100,7 @@ def measure_line(folder: Path, found_parts: Sequence[Part]) -> list[str] | None:
     Raises MisuseError and VtaxError as `submitted_folder.read` does, and outside of a job.
     """
     submitted = submitted_folder.read(folder)
-    if not (job := os.environ.get(client.JOB)):
+    if not (job := os.environ.get(slurm.JOB)):
         raise MisuseError("--measure is for a job of vtax submit", "use vtax submit")
     rank, tasks = int(os.environ.get(RANK, "0")), int(os.environ.get(TASKS, "1"))
     # The job's other nodes may have begun: all have to share the same number of rounds.
@@ -113,7 +111,7 @@ def measure_line(folder: Path, found_parts: Sequence[Part]) -> list[str] | None:
     out = submitted_folder.place(folder, job, os.environ.get(NODE) or os.uname().nodename)
     out.mkdir(parents=True, exist_ok=True)
     if rank == 0:
-        facts = json.dumps(client.job_facts(job), indent=1).encode()
+        facts = json.dumps(slurm.job_facts(job), indent=1).encode()
         write_atomic(out.parent / submitted_folder.JOB, facts)
     found = [sys.executable, "-m", "vtax.main", "compare", "--quiet", "--spec", str(folder / SPEC)]
     found += ["--out", str(out), "--reps", str(own)]

@@ -108,13 +108,23 @@ def _repetitions(found: SpecFile) -> int:
             raise found.error(entry, "vtax submit does not audit", "vtax compare --audit there")
         if entry.key == "param" and any("=random:" not in each for each in entry.values):
             raise found.error(entry, "vtax submit takes one comparison", "a spec for each value")
-        if entry.key == "in" and any(each.partition(":")[0] == "slurm" for each in entry.values):
+        if entry.key == "in" and any(map(_allocates, entry.values)):
             raise found.error(entry, "in a job the node is native", "write native, or compare it")
         if entry.key in {"reps", "repetitions"}:
             if not entry.values[0].isdecimal() or not int(entry.values[0]):
                 raise found.error(entry, f"reps: {entry.values[0]} is not a number of repetitions")
             repetitions = int(entry.values[0])
     return repetitions
+
+
+def _allocates(spec: str) -> bool:
+    """Whether an environment asks for nodes of its own."""
+    from vtax.core.specs import parse_spec
+    from vtax.environments import registry
+    from vtax.environments.capabilities import Nodes
+
+    cls = registry().get(parse_spec(spec).name)
+    return cls is not None and Nodes in cls.offers
 
 
 def collect(
@@ -199,12 +209,12 @@ def _show(
 def _measure(run: Path) -> None:
     """Become the vtax that measures this node's share; nothing is left to do at the end."""
     from vtax.compare.submitted import jobs
-    from vtax.environments.slurm import client
+    from vtax.core import slurm
 
     line = jobs.measure_line(run, _parts(run))
     if line is not None:
         # mpirun would start programs through Slurm where it sees the job's variables.
-        os.execve(line[0], line, client.variables())
+        os.execve(line[0], line, slurm.variables())
 
 
 def add(app: typer.Typer) -> None:

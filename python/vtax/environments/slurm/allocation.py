@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from vtax.core import slurm
 from vtax.core.errors import VtaxError
 from vtax.environments.console import ConsoleTail
-from vtax.environments.slurm import client
 
 _HOLD = "; ".join(
     [
@@ -104,7 +104,7 @@ class _Held:
             if self.granted is None:
                 self.granted = self._ask(asked)
             else:
-                client.require_running(self.granted.job)
+                slurm.require_running(self.granted.job)
             return self.granted
 
     def _ask(self, asked: Asked) -> Granted:
@@ -115,7 +115,7 @@ class _Held:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                env=client.variables(),
+                env=slurm.variables(),
                 start_new_session=True,
             )
         except OSError as error:
@@ -133,7 +133,7 @@ class _Held:
         if len(lines) < 2:
             self.release()
             raise VtaxError(
-                f"slurm: no allocation: {client.reason(self.console.last_lines() or [])}",
+                f"slurm: no allocation: {slurm.reason(self.console.last_lines() or [])}",
                 "try the same by hand: salloc --nodes=1",
             )
         return Granted(lines[0], tuple(lines[1:]))
@@ -143,7 +143,7 @@ class _Held:
         assert self.console is not None
         while not select.select([stdout], [], [], QUEUE_LOOK_S)[0]:
             if job := _PENDING.search(self.console.text()):
-                client.require_possible(job[1])
+                slurm.require_possible(job[1])
 
     def release(self) -> None:
         """Give the nodes back."""
@@ -193,14 +193,14 @@ def granted(asked: Asked) -> Granted:
 
     Raises VtaxError when Slurm grants none, SessionOverError when Slurm has taken it back.
     """
-    if job := os.environ.get(client.JOB):
+    if job := os.environ.get(slurm.JOB):
         return _around(job, asked.nodes)
     return _held[asked].acquire(asked)
 
 
 def _around(job: str, nodes: int) -> Granted:
     """The allocation that vtax runs in."""
-    names: Sequence[str] = client.hosts(os.environ.get("SLURM_JOB_NODELIST", ""))
+    names: Sequence[str] = slurm.hosts(os.environ.get("SLURM_JOB_NODELIST", ""))
     if len(names) < nodes:
         raise VtaxError(
             f"slurm: nodes={nodes}, but the allocation around vtax has {len(names)}",

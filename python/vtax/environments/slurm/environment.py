@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Self
 
-from vtax.core import binaries
+from vtax.core import binaries, slurm
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
@@ -40,7 +40,7 @@ from vtax.environments.remote_machine import (
     said_by_script,
     script,
 )
-from vtax.environments.slurm import allocation, client
+from vtax.environments.slurm import allocation
 from vtax.environments.slurm.allocation import Asked
 from vtax.workloads.base import MachineShape
 
@@ -177,7 +177,7 @@ class Slurm(Environment):
                 source = Node(self, granted.job, node)
                 machines[node] = RemoteMachine(source, work, cpus, self.pushed)
                 stack.callback(machines[node].close)
-            job = client.job_facts(granted.job)
+            job = slurm.job_facts(granted.job)
             return NodesMachine(machines, job, stack.pop_all())
 
     def description(self, facts: Mapping[str, Any]) -> str:
@@ -192,8 +192,8 @@ class Slurm(Environment):
         )
         return f"{where}, Linux {release}, {cpus} CPU, {memory}"
 
-    def _smallest(self) -> client.NodeSize:
-        return client.own_node() or client.smallest_node(self.asked.partition)
+    def _smallest(self) -> slurm.NodeSize:
+        return slurm.own_node() or slurm.smallest_node(self.asked.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Node:
             over_stdio=True,
             acknowledged=True,
             preamble=agent,
-            environment=client.variables(),
+            environment=slurm.variables(),
         )
 
     def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None:
@@ -241,4 +241,4 @@ class Node:
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        return said_by_script(console) or client.explain(console)
+        return said_by_script(console) or slurm.explain(console)

@@ -74,13 +74,13 @@ def ask(line: Sequence[str], stdin: str = "") -> str:
             check=False,
         )
     except FileNotFoundError:
-        raise VtaxError("slurm: its programs are missing", "apt-get install slurm-client") from None
+        raise VtaxError("Slurm: its programs are missing", "apt-get install slurm-client") from None
     except subprocess.TimeoutExpired:
         raise VtaxError(
-            f"slurm: {line[0]} did not answer within {ANSWER_S:.0f} s", "look at: scontrol ping"
+            f"Slurm: {line[0]} did not answer within {ANSWER_S:.0f} s", "look at: scontrol ping"
         ) from None
     if done.returncode != 0:
-        raise VtaxError(f"slurm: {reason(done.stderr.splitlines())}", "look at: scontrol ping")
+        raise VtaxError(f"Slurm: {reason(done.stderr.splitlines())}", "look at: scontrol ping")
     return done.stdout
 
 
@@ -94,7 +94,7 @@ def smallest_node(partition: str | None) -> NodeSize:
     numbers = [(int(c), int(m)) for _, c, m in rows if c.isdecimal() and m.isdecimal()]
     if not numbers:
         where = f"partition {partition}" if partition else "the default partition"
-        raise VtaxError(f"slurm: {where} has no nodes", "look at: sinfo")
+        raise VtaxError(f"Slurm: {where} has no nodes", "look at: sinfo")
     return NodeSize(min(c for c, _ in numbers), min(m for _, m in numbers) << 20)
 
 
@@ -123,7 +123,7 @@ def require_possible(job: str) -> None:
     why = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%r"]).strip()
     if why in _NEVER:
         raise VtaxError(
-            f"slurm: {_NEVER[why]} (job {job}: {why})", "look at: scontrol show partition"
+            f"Slurm: {_NEVER[why]} (job {job}: {why})", "look at: scontrol show partition"
         )
 
 
@@ -133,7 +133,7 @@ def require_running(job: str) -> None:
     if state is None or state[1] != "RUNNING":
         why = state[1].lower() if state else "not known any more"
         raise SessionOverError(
-            f"slurm: job {job} is {why}, and vtax asks for nodes only once in a run",
+            f"Slurm: job {job} is {why}, and vtax asks for nodes only once in a run",
             "give it more time=, or fewer repetitions",
         )
 
