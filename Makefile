@@ -77,6 +77,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/lapack.py
 	.venv/bin/python bench/xen.py
 	.venv/bin/python bench/fleet.py
+	.venv/bin/python bench/agents.py
 
 docs: setup ## rewrite the tables in docs/ from the code
 	.venv/bin/python packaging/docs_tables.py

@@ -29,6 +29,7 @@ from vtax.core.statistics.results import Comparison, Flag, Result, Verdict, lead
 from vtax.core.statistics.statistics import Estimate, bounded_exp, from_interval, median
 from vtax.core.statistics.verdicts import edge, judge
 from vtax.environments import registry
+from vtax.environments.capabilities import Nodes
 from vtax.fleet.runs import Found, Run
 from vtax.fleet.separation import Facts, Separation, facts_of, separations
 
@@ -168,14 +169,15 @@ def _compared(run: Run) -> Comparison | None:
 def _place(spec: str, label: str, host: str) -> tuple[str, str]:
     """The host of an environment, and what it is called there: a remote machine is a host itself.
 
-    `ssh:web1,cpus=2` is the environment `ssh:cpus=2` of the host `web1`.
+    `ssh:web1,cpus=2` is the environment `ssh:cpus=2` of the host `web1`. Nodes that a scheduler
+    chose are no host that comes again: they are an environment of the machine that asked for them.
     """
     try:
         parsed = parse_spec(spec)
     except MisuseError:
         return host, label
     cls = registry().get(parsed.name)
-    if cls is None or not cls.is_remote or cls.target_key is None:
+    if cls is None or not cls.is_remote or cls.target_key is None or Nodes in cls.offers:
         return host, label
     own = {key: value for key, value in parsed.options.items() if key != cls.target_key}
     target = parsed.target or parsed.options.get(cls.target_key)

@@ -34,9 +34,7 @@ MOST_ROWS = 200
 def fleet(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            help="Run folders, folders that have some in them, patterns, or s3://BUCKET/PREFIX."
-        ),
+        typer.Argument(help="Run folders, folders that have some in them, or s3://BUCKET/PREFIX."),
     ],
     metric: Annotated[
         list[str] | None,
