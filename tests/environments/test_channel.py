@@ -1,7 +1,9 @@
 """The agent's channel: every wait ends, and nothing that comes back is trusted."""
 
+import fcntl
 import itertools
 import json
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -49,6 +51,29 @@ def test_an_answer_to_no_request_is_forged(
     theirs.sendall(b'{"id": %s, "ok": {}}\n' % number.encode())
     with pytest.raises(ForgedAnswerError, match="writes answers"):
         channel.request("ping", 1)
+
+
+def test_a_descriptor_may_have_any_number() -> None:
+    """A campaign of many machines has more than 1024, the most that select() takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3000:
+        pytest.skip(f"no process here may have more than {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3000), hard))
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            number = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 2500)
+            with Channel(socket.socket(fileno=number)) as channel:
+                assert number >= 2500
+                theirs.sendall(b'{"hello": {"x": 1}}\n')
+                assert channel.hello(1) == {"x": 1}
+                with pytest.raises(ChannelTimeoutError):
+                    channel.hello(0.02)
+                theirs.shutdown(socket.SHUT_WR)
+                with pytest.raises(ChannelClosedError):
+                    channel.hello(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_numbers_cannot_be_guessed() -> None:

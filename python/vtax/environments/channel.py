@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import secrets
-import select
 import socket
 import threading
 import time
@@ -16,12 +14,11 @@ from typing import Any, Self
 
 from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
+from vtax.core.readable import readable
 
 MAX_FRAME_BYTES = 1 << 20
 SHORT_FRAME_BYTES = 2048
 """A longer frame would stop a serial line of UML for good (crates/agent/PROTOCOL.md)."""
-LONGEST_PAUSE_S = 3600.0
-"""After this a wait looks at its deadline again: poll() counts milliseconds in an int."""
 PART_PATIENCE_S = 30.0
 PART_BYTES = 900
 """Characters of a part; ASCII, of which the worst characters need two bytes when they are quoted
@@ -282,11 +279,8 @@ class Channel:
         return line
 
     def _readable(self, what: str, pause_s: float) -> bool:
-        # select() knows no descriptor above 1023: a campaign of 350 machines has more.
-        waiting = select.poll()
         try:
-            waiting.register(self._socket, select.POLLIN)
-            return bool(waiting.poll(math.ceil(1000.0 * min(pause_s, LONGEST_PAUSE_S))))
+            return readable(self._socket, pause_s)
         except ValueError:
             # The number of that request is -1.
             raise ChannelClosedError(f"{what} did not come: the channel is closed") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import select
 import subprocess
 import time
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from vtax.core import binaries
 from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.readable import readable
 from vtax.environments.background import Background
 from vtax.environments.capabilities import Shell
 from vtax.workloads.base import tail
@@ -100,7 +100,7 @@ class _Here:
         deadline, said = time.monotonic() + timeout_s, b""
         while b"\n" not in said:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            if left <= 0 or not readable(process.stdout, left):
                 raise _late(timeout_s)
             piece = os.read(process.stdout.fileno(), 1 << 16)
             if not piece:

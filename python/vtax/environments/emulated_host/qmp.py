@@ -7,7 +7,6 @@ connects itself; here the socket is a pair made before QEMU starts, and every wa
 from __future__ import annotations
 
 import json
-import select
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from vtax.core import foreign_json
 from vtax.core.errors import VtaxError
+from vtax.core.readable import readable
 
 MAX_LINE_BYTES = 1 << 20
 ANSWER_TIMEOUT_S = 20.0
@@ -91,7 +91,7 @@ class Qmp:
                 raise QmpError("QEMU's monitor sends a line without end")
             remaining = deadline - time.monotonic()
             try:
-                if remaining <= 0 or not select.select([self._socket], [], [], remaining)[0]:
+                if remaining <= 0 or not readable(self._socket, remaining):
                     raise QmpError("QEMU's monitor did not answer in time")
                 data = self._socket.recv(65536)
             except OSError as error:

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import re
-import select
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import IO
 
 from vtax.core import slurm
 from vtax.core.errors import VtaxError
+from vtax.core.readable import readable
 from vtax.environments.console import ConsoleTail
 
 _HOLD = "; ".join(
@@ -141,7 +141,7 @@ class _Held:
     def _wait_in_queue(self, stdout: IO[bytes]) -> None:
         """Wait for salloc's first words. Raises VtaxError for what Slurm will never grant."""
         assert self.console is not None
-        while not select.select([stdout], [], [], QUEUE_LOOK_S)[0]:
+        while not readable(stdout, QUEUE_LOOK_S):
             if job := _PENDING.search(self.console.text()):
                 slurm.require_possible(job[1])
 
