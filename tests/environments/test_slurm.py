@@ -150,6 +150,23 @@ def test_a_job_that_another_cancels_ends_the_run_and_loses_nothing(
     assert "its Slurm job was cancelled" in shown.stdout and "Traceback" not in shown.stderr
 
 
+@pytest.mark.long
+def test_a_time_limit_ends_the_run_and_loses_nothing(
+    inside: dict[str, str], tmp_path: Path
+) -> None:
+    """Slurm's shortest limit is a minute."""
+    argv = ("--in", spec(tmp_path, ",time=1m"), "--", "sleep", "0.0725")
+    process = started(inside, tmp_path, *argv)
+    printed = process.communicate(timeout=300)
+    assert process.returncode == 1, printed
+    (folder,) = (tmp_path / "runs").iterdir()
+    record, samples = load(folder)
+    first = record.failures[0].message
+    assert "Slurm ended its job: time limit; give it more time=" in first
+    assert record.state == "failed" and len({each.position for each in samples}) > 100
+    assert eventually(lambda: not left_on(tmp_path / "far"), within_s=60)
+
+
 def test_a_controller_that_starts_again_disturbs_nothing(
     cluster: SlurmCluster, inside: dict[str, str], tmp_path: Path
 ) -> None:

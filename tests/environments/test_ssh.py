@@ -192,6 +192,32 @@ def test_nothing_is_left_there_when_vtax_is_ended(
     assert load(folder)[1]
 
 
+def test_two_campaigns_at_once_on_one_machine_both_end_well(
+    server: SshServer, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    far = tmp_path / "far"
+    far.mkdir()
+    argv = ["compare", "--in", f"{server.spec},dir={far}", "--baseline", "none", "--reps", "20"]
+    both = [
+        subprocess.Popen(
+            command(*argv, "--out", str(tmp_path / f"runs{number}"), "--", "sleep", "0.02"),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    printed = [each.communicate(timeout=300)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], printed
+    for number in range(2):
+        (folder,) = (tmp_path / f"runs{number}").iterdir()
+        record, samples = load(folder)
+        assert record.state == "complete" and not record.failures
+        assert len(samples) == 2 * 20 * 2
+    assert eventually(lambda: not left_on(far) and not server.sessions())
+
+
 def start_comparison(
     server: SshServer, tmp_path: Path, environment: dict[str, str], seconds: str
 ) -> subprocess.Popen[str]:
