@@ -231,3 +231,9 @@ def test_nothing_is_left_when_slurm_refuses(inside: dict[str, str], tmp_path: Pa
     argv = ("submit", "--partition", "none", "--out", str(runs), str(spec))
     assert "Slurm: " in one_line(run(inside, *argv), 1)
     assert list(runs.iterdir()) == []
+
+
+def test_a_job_that_measures_nothing_says_why(inside: dict[str, str], tmp_path: Path) -> None:
+    folder = submitted(inside, tmp_path, "reps: 2\ncommand: [/no/such/program]")
+    line = one_line(run(inside, "collect", "--wait", str(folder)), 1)
+    assert "nothing was measured: vtax: " in line and "/no/such/program" in line

@@ -119,8 +119,14 @@ def hosts(nodes: str) -> tuple[str, ...]:
 
 
 def require_possible(job: str) -> None:
-    """Raise VtaxError when a job that waits asks for what its partition never gives."""
-    why = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%r"]).strip()
+    """Raise VtaxError when a job that waits asks for what its partition never gives.
+
+    A controller that does not answer, such as one that starts again, has not refused anything.
+    """
+    try:
+        why = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%r"]).strip()
+    except VtaxError:
+        return
     if why in _NEVER:
         raise VtaxError(
             f"Slurm: {_NEVER[why]} (job {job}: {why})", "look at: scontrol show partition"

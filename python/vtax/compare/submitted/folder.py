@@ -7,6 +7,7 @@ it is whole at any moment, because each part is a run folder.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.files import read_bounded, write_atomic
 from vtax.core.formats.folder import RECORD, load
 from vtax.core.formats.model import ComparisonRecord, Sample, Strict
+from vtax.environments.console import plain_text
 
 SUBMITTED = "submitted.json"
 PARTS = "parts"
 JOB = "job.json"
 MAX_BYTES = 1 << 20
+SHOWN_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 
 
@@ -110,3 +113,14 @@ def parts(folder: Path) -> Iterator[Part | VtaxError]:
             job, node = path.parts[-4:-2]
             found.append(Part(job, node, record, tuple(samples)))
     yield from sorted(found, key=lambda each: (each.record.started_utc, each.node))
+
+
+def last_words(folder: Path) -> str | None:
+    """The last line that a job printed; None: none printed any."""
+    for path in sorted(folder.glob("job-*.txt"), reverse=True):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - SHOWN_BYTES))
+            lines = plain_text(file.read(SHOWN_BYTES)).splitlines()
+            if said := [line.strip() for line in lines if line.strip()]:
+                return next((each for each in reversed(said) if each.startswith("vtax:")), said[-1])
+    return None

@@ -151,15 +151,19 @@ def collect(
     if cancel:
         jobs.cancel(own.jobs)
     states = _states(own.jobs)
-    while (wait or cancel) and states and jobs.go_on(states):
+    while (wait or cancel) and jobs.go_on(states):
         time.sleep(LOOK_EVERY_S if wait else 0.2)
         states = _states(own.jobs)
     found = list(_parts(run))
-    for number, state in (states or {}).items():
+    for number, state in states.items():
         print(f"job {number}: {state}", file=sys.stderr)
+    ended = not jobs.go_on(states)
+    if not found and ended:
+        said = submitted_folder.last_words(run) or "its jobs printed nothing"
+        raise VtaxError(f"nothing was measured: {said}", f"see {run}/job-*.txt")
     if not found:
         raise VtaxError("nothing was measured yet", f"collect again later: vtax collect {run}")
-    _show(run, found, own.repetitions, notes, ended=not jobs.go_on(states or {}), as_json=as_json)
+    _show(run, found, own.repetitions, notes, ended=ended, as_json=as_json)
 
 
 def _states(numbers: tuple[str, ...]) -> dict[str, str]:

@@ -39,12 +39,12 @@ exec 3<&0
 "$@" <&3 & job=$!
 trap 'kill $job' TERM
 { while kill -0 "$0"; do sleep 2; done; sleep 6; kill $job; } <&- >/dev/null 2>&1 & watch=$!
-wait $job; wait $job; code=$?
+wait $job; while kill -0 $job 2>/dev/null; do wait $job; done
 kill $watch
-exit $code
 """
 """The shell that runs salloc: it ends salloc some time after the process $0, which is vtax. While
-salloc waits in the queue, no program of its own would notice vtax's end."""
+salloc waits in the queue, no program of its own would notice vtax's end. A signal ends a `wait`
+alone."""
 RELEASE_S = 10.0
 QUEUE_LOOK_S = 2.0
 _PENDING = re.compile(r"Pending job allocation ([0-9]+)")
