@@ -18,6 +18,7 @@ from vtax.core.clocks import Skew
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.units import format_bytes
+from vtax.environments import mpi_guests
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Finished
 from vtax.environments.base import MachineLike, allowed_cpus, host_memory_bytes, whole_number
 from vtax.environments.capabilities import (
@@ -34,8 +35,10 @@ from vtax.environments.capabilities import (
 from vtax.environments.link import Linked, Network, Wanted
 from vtax.environments.machine import Machine, MachineNetwork
 from vtax.environments.machine_command import MachineCommand
+from vtax.environments.mpi_guests import MpiGuests
+from vtax.workloads.base import MachineShape
 
-KEYS = {"guests": "number of guests, all alike (default: 1)"}
+KEYS = {"guests": "number of guests, all alike (default: 1)", **mpi_guests.KEYS}
 MOST = 8
 """As many as the VrtProf paper runs (section IV-B)."""
 
@@ -77,6 +80,17 @@ class Grouped(Linked):
     """An environment that can have several guests in one machine; without slots, as `HostTree`."""
 
     guests: int = field(default=1, kw_only=True)
+    mpi: bool = field(default=False, kw_only=True)
+    """Whether a command may have ranks in all guests, whose CPUs and memory then count together."""
+
+    def together(self, one: MachineShape) -> MachineShape:
+        """What a command has, given what a guest has."""
+        return MachineShape(one.cpus * self.sharing, one.memory_bytes * self.sharing)
+
+    @property
+    def sharing(self) -> int:
+        """How many guests a command has."""
+        return self.guests if self.mpi else 1
 
     @abstractmethod
     def start_one(
@@ -95,10 +109,12 @@ class Grouped(Linked):
         alone = super().offered()
         if self.guests == 1:
             return alone - {Guests}
+        if self.mpi:
+            return alone & {Files, Link, Pause, RecordOutside}
         return alone & {Files, GuestPage, Guests, Link, Pause, RecordOutside}
 
     def host_cpus(self) -> int:
-        return min(self.guests * self.shape().cpus, len(allowed_cpus()))
+        return min(self.guests * self.shape().cpus // self.sharing, len(allowed_cpus()))
 
 
 class GuestGroup(MachineLike):
@@ -121,6 +137,7 @@ class GuestGroup(MachineLike):
             # After Ctrl-C its threads end when their guests, and with them the channels, do.
             self._held.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             self.guests = self._started(environment, cpus)
+            self._mpi = self._ranks(environment) if environment.mpi else None
             self._held = self._held.pop_all()
         first = self.guests[0]
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
@@ -129,6 +146,9 @@ class GuestGroup(MachineLike):
 
     def execute(self, command: MachineCommand) -> Finished:
         self.guests[0].output_limit_bytes = self.output_limit_bytes
+        if self._mpi is not None:
+            self._mpi.prepare(command)
+            command = replace(command, environment=self._mpi.variables(command.environment))
         return self.guests[0].execute(command)
 
     def run_everywhere(self, command: MachineCommand) -> Sequence[Finished]:
@@ -154,9 +174,9 @@ class GuestGroup(MachineLike):
         network = self._network
         found = (
             Files(first.push, first.pull),
-            Guests(self.run_everywhere),
+            *([] if self._mpi else [Guests(self.run_everywhere)]),
             RecordOutside({"processes": pids}),
-            *([replace(page, guests=folders)] if page else []),
+            *([replace(page, guests=folders)] if page and not self._mpi else []),
             Pause(
                 lambda: self._each(Machine.pause),
                 lambda: self._each(Machine.resume),
@@ -190,13 +210,21 @@ class GuestGroup(MachineLike):
         def start(number: int) -> Machine:
             folder = self._folder(number)
             folder.mkdir(mode=0o700, exist_ok=True)
-            own = _share(cpus, number, environment.shape().cpus)
+            own = _share(cpus, number, environment.shape().cpus // environment.sharing)
             return environment.start_one(folder, own, number, self._network)
 
         waiting = [self._pool.submit(start, number) for number in range(environment.guests)]
         for each in waiting:
             self._held.callback(_end, each.result)
         return [each.result() for each in waiting]
+
+    def _ranks(self, environment: Grouped) -> MpiGuests:
+        """The guests as hosts of Open MPI."""
+        assert self._network is not None
+        link = self._network.offered()
+        slots = environment.shape().cpus // environment.sharing
+        folders = [self._folder(number) for number in range(len(self.guests))]
+        return MpiGuests(self.guests, folders, (link.address, *link.others), slots)
 
     def _folder(self, number: int) -> Path:
         """The host's side of a guest's writable folder."""

@@ -16,6 +16,7 @@ from vtax.environments import (
     guest_group,
     guest_kernel,
     link,
+    mpi_guests,
     qemu_program,
     sandbox,
     swap,
@@ -132,6 +133,7 @@ class Qemu(HostTree, guest_group.Grouped):
             raise MisuseError(f"qemu: kernel={kernel} is not a file")
         memory = guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES)
         wanted = link.wanted("qemu", options, LINKS)
+        guests = guest_group.count("qemu", options, memory, wanted)
         return cls(
             accel=_accelerator(options.get("accel", "auto")),
             smp=cpu_count("qemu", "smp", options["smp"]) if "smp" in options else 1,
@@ -142,11 +144,12 @@ class Qemu(HostTree, guest_group.Grouped):
             swap_bytes=swap.size("qemu", options),
             disk=guest_disk.wanted("qemu", options),
             link=wanted,
-            guests=guest_group.count("qemu", options, memory, wanted),
+            guests=guests,
+            mpi=mpi_guests.wanted("qemu", options, guests, wanted),
         )
 
     def shape(self) -> MachineShape:
-        return MachineShape(self.smp, self.memory_bytes)
+        return self.together(MachineShape(self.smp, self.memory_bytes))
 
     def boot_remedy(self) -> str:
         if self.accel == "kvm":
