@@ -15,7 +15,7 @@ from typing import Self
 
 import pytest
 
-from process_watch import descendants
+from process_watch import descendants, eventually
 
 PATHS = os.environ.get("PATH", "") + ":/usr/sbin"
 CONFIGURATION = """\
@@ -135,6 +135,10 @@ class SlurmCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A test that failed may have left jobs, whose steps no daemon would end any more.
+        if "slurmctld" in self._running and (jobs := self.jobs()):
+            self.ask("scancel", *jobs)
+            eventually(lambda: not self.jobs(), within_s=20)
         left = [pid for each in self._running.values() for pid in descendants(each.pid)]
         for name in list(self._running):
             self.end(name)
