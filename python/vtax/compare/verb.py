@@ -79,8 +79,8 @@ class ProgramClock(StrEnum):
 
 
 @dataclass(frozen=True)
-class CompareOptions:
-    """The options of `vtax compare`."""
+class ComparisonOptions:
+    """The options of verbs that run a comparison."""
 
     workload: Annotated[
         list[str],
@@ -223,14 +223,20 @@ class CompareOptions:
             metavar="COMMIT",
         ),
     ] = None
-    against: gate.Against = None
-    fail_over: gate.FailOver = None
-    junit: gate.Junit = None
-    markdown: gate.Markdown = None
     out: Out = RUNS
     notes: ShownNotes = Notes.FEW
     as_json: Json = False
     quiet: Quiet = False
+
+
+@dataclass(frozen=True)
+class CompareOptions(ComparisonOptions):
+    """The options of `vtax compare`."""
+
+    against: gate.Against = None
+    fail_over: gate.FailOver = None
+    junit: gate.Junit = None
+    markdown: gate.Markdown = None
 
 
 @takes(CompareOptions)
@@ -306,7 +312,7 @@ def _is_sweep(options: CompareOptions) -> bool:
 
 
 def request_of(
-    options: CompareOptions, at: Values | None = None, draws: int | None = None
+    options: ComparisonOptions, at: Values | None = None, draws: int | None = None
 ) -> ComparisonRequest:
     """What the options ask for, of this machine as it is, at these values of a sweep's parameters.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vtax.compare.verb import CompareOptions
+from vtax.compare.verb import ComparisonOptions
 from vtax.core.command import campaigns
 from vtax.core.command.declared import DeclaredWithWorkloads, complete_spec
 from vtax.core.command.options import takes
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class ExplainOptions(CompareOptions):
+class ExplainOptions(ComparisonOptions):
     """The options of `vtax explain`: those of a comparison, and one more."""
 
     predict: Annotated[
