@@ -223,7 +223,7 @@ def test_instruments_are_used_where_a_machine_can() -> None:
 
 def test_completion_knows_environments_keys_and_instruments() -> None:
     assert complete_spec("u") == ["uml"]
-    assert complete_spec("qemu:smp=2,m") == ["qemu:smp=2,mem="]
+    assert complete_spec("qemu:smp=2,m") == ["qemu:smp=2,mem=", "qemu:smp=2,mpi="]
     assert complete_spec("nothing:") == []
     assert complete_instrument("k") == ["kvm-counters"]
 
