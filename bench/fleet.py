@@ -36,7 +36,7 @@ QUERIES = {
 }
 TARGET_S = 2.0
 ROUNDS = 8
-"""Of the runs that are analysed; their tables of samples are as large as asked for."""
+"""The rounds of a run that is analysed; its table of samples is as large as asked for."""
 
 
 def record(number: int) -> ComparisonRecord:

@@ -24,7 +24,7 @@ from vtax.workloads.variables import DEFAULT_PATH
 KEYS = {"mpi": "on: mpirun starts ranks in all guests (default: off)"}
 FOLDER = "mpi"
 PORT = 4444
-"""Of the shell that listens in each guest but the first."""
+"""Where a shell listens in each guest but the first."""
 READY_S = 20.0
 
 _AGENT = """\
