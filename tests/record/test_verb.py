@@ -23,7 +23,8 @@ from vtax.core.matching import matching
 from vtax.core.recorder.intervals import load
 from vtax.core.recorder.options import RecordOptions, Target
 from vtax.core.recorder.recorder import Recorder, failure
-from vtax.environments.base import allowed_cpus, usual_processes
+from vtax.environments.base import allowed_cpus
+from vtax.environments.option_values import usual_processes
 from vtax.record.verb import _show
 from vtax.workloads import builtin
 

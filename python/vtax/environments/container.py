@@ -27,10 +27,7 @@ from vtax.environments.base import (
     Launch,
     MachineLike,
     allowed_cpus,
-    cpu_count,
-    guest_memory,
     host_memory_bytes,
-    one_of,
     register,
 )
 from vtax.environments.capabilities import (
@@ -45,6 +42,7 @@ from vtax.environments.hiding import View
 from vtax.environments.host_swap import NO_SWAP, SWAPPINESS, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.lease import Renewal, lease
 from vtax.environments.machine import Machine
+from vtax.environments.option_values import cpu_count, guest_memory, one_of
 from vtax.workloads.base import MachineShape
 
 Engine = Literal["podman", "docker"]

@@ -19,7 +19,8 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.units import format_bytes, parse_size
 from vtax.environments import sandbox
-from vtax.environments.base import MachineLike, whole_number
+from vtax.environments.base import MachineLike
+from vtax.environments.option_values import whole_number
 from vtax.workloads.outcomes import require_success
 from vtax.workloads.variables import DEFAULT_PATH, DISK
 

@@ -20,7 +20,7 @@ from vtax.core.formats.exchange import Exchange
 from vtax.core.units import format_bytes
 from vtax.environments import mpi_guests
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Finished
-from vtax.environments.base import MachineLike, allowed_cpus, host_memory_bytes, whole_number
+from vtax.environments.base import MachineLike, allowed_cpus, host_memory_bytes
 from vtax.environments.capabilities import (
     C,
     Capability,
@@ -36,6 +36,7 @@ from vtax.environments.link import Linked, Network, Wanted
 from vtax.environments.machine import Machine, MachineNetwork
 from vtax.environments.machine_command import MachineCommand
 from vtax.environments.mpi_guests import MpiGuests
+from vtax.environments.option_values import whole_number
 from vtax.workloads.base import MachineShape
 
 KEYS = {"guests": "number of guests, all alike (default: 1)", **mpi_guests.KEYS}

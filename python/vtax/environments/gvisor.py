@@ -27,15 +27,13 @@ from vtax.environments.base import (
     HostTree,
     Launch,
     allowed_cpus,
-    cpu_count,
-    guest_memory,
     host_memory_bytes,
-    one_of,
     register,
 )
 from vtax.environments.capabilities import Capability, Files, Link, LinkKind, RecordOutside
 from vtax.environments.host_swap import NO_SWAP, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.machine import Machine
+from vtax.environments.option_values import cpu_count, guest_memory, one_of
 from vtax.workloads.base import MachineShape
 
 PLATFORMS = ("systrap", "ptrace", "kvm")

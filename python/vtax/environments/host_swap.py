@@ -18,7 +18,7 @@ from vtax.core import binaries, cache
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
 from vtax.environments import swap
-from vtax.environments.base import one_of
+from vtax.environments.option_values import one_of
 
 KINDS = ("file", "zram")
 KEYS = {

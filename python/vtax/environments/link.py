@@ -33,7 +33,7 @@ from vtax.core.formats.scratch import scratch
 from vtax.core.units import format_si, parse_count
 from vtax.environments import hiding, sandbox
 from vtax.environments.agent import Finished
-from vtax.environments.base import Allocation, one_of
+from vtax.environments.base import Allocation
 from vtax.environments.capabilities import (
     Capability,
     Direction,
@@ -44,6 +44,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.hiding import Shown
 from vtax.environments.machine import Machine
+from vtax.environments.option_values import one_of
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.loads import ports
 from vtax.workloads.outcomes import require_success

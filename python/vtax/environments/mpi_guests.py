@@ -15,10 +15,10 @@ from pathlib import Path
 
 from vtax.core.errors import MisuseError
 from vtax.core.formats.exchange import Exchange
-from vtax.environments.base import ON_OFF, choice
 from vtax.environments.link import Wanted
 from vtax.environments.machine import Machine
 from vtax.environments.machine_command import MachineCommand
+from vtax.environments.option_values import ON_OFF, choice
 from vtax.workloads.variables import DEFAULT_PATH
 
 KEYS = {"mpi": "on: mpirun starts ranks in all guests (default: off)"}

@@ -13,16 +13,7 @@ from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
 from vtax.core.units import format_bytes, parse_size
 from vtax.environments import host_swap
-from vtax.environments.base import (
-    Allocation,
-    Launch,
-    allowed_cpus,
-    cpu_count,
-    host_memory_bytes,
-    process_limit,
-    register,
-    usual_processes,
-)
+from vtax.environments.base import Allocation, Launch, allowed_cpus, host_memory_bytes, register
 from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
@@ -32,6 +23,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.host_swap import NO_SWAP, HostSwap, refused
 from vtax.environments.machine import Machine, counting, shared_tree
+from vtax.environments.option_values import cpu_count, process_limit, usual_processes
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.base import MachineShape
 

@@ -21,15 +21,7 @@ from vtax.environments import (
     sandbox,
     swap,
 )
-from vtax.environments.base import (
-    Allocation,
-    HostTree,
-    Launch,
-    allowed_cpus,
-    cpu_count,
-    guest_memory,
-    register,
-)
+from vtax.environments.base import Allocation, HostTree, Launch, allowed_cpus, register
 from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
@@ -44,6 +36,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.machine import Machine, counting, pausing, publishing, shared_tree
+from vtax.environments.option_values import cpu_count, guest_memory
 from vtax.environments.qemu_program import (
     INSTALLED,
     Emulator,

@@ -20,19 +20,14 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.files import write_atomic
 from vtax.core.units import format_bytes
 from vtax.environments import hiding, packages, qemu_program, sandbox
-from vtax.environments.base import (
-    Allocation,
-    Launch,
-    MachineLike,
-    guest_memory,
-    register,
-)
+from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, CountPrograms, Files, Pause, RecordInside
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.hiding import Shown
 from vtax.environments.initramfs import newc
 from vtax.environments.machine import Machine, counting, pausing
 from vtax.environments.machine_command import MachineCommand
+from vtax.environments.option_values import guest_memory
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.base import MachineShape
 

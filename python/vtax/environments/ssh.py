@@ -19,20 +19,14 @@ from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes, parse_size
 from vtax.environments import host_swap
 from vtax.environments.agent import SHOWN_NOISE
-from vtax.environments.base import (
-    Allocation,
-    Launch,
-    MachineLike,
-    process_limit,
-    register,
-    usual_processes,
-)
+from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
 from vtax.environments.copying_machine import bring
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
+from vtax.environments.option_values import process_limit, usual_processes
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.remote_machine import (
     BOOT_TIMEOUT_S,

@@ -14,13 +14,7 @@ from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import VtaxError
 from vtax.core.units import format_bytes
 from vtax.environments import guest_disk, guest_group, link, mpi_guests, sandbox, swap
-from vtax.environments.base import (
-    Allocation,
-    HostTree,
-    Launch,
-    guest_memory,
-    register,
-)
+from vtax.environments.base import Allocation, HostTree, Launch, register
 from vtax.environments.capabilities import (
     Capability,
     Files,
@@ -33,6 +27,7 @@ from vtax.environments.capabilities import (
     RecordOutside,
 )
 from vtax.environments.machine import Machine, pausing, publishing, shared_tree
+from vtax.environments.option_values import guest_memory
 from vtax.workloads.base import MachineShape
 
 AGENT_INSIDE = Path("/run/vtax/agent")

@@ -9,8 +9,9 @@ from pathlib import Path
 from vtax.core import binaries
 from vtax.core.recorder.options import RecordOptions, Target
 from vtax.core.recorder.recorder import in_foreground
-from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processes
+from vtax.environments.base import BASELINE, allowed_cpus, build
 from vtax.environments.host_facts import facts_here
+from vtax.environments.option_values import usual_processes
 from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, RecordedMachine
 from vtax.workloads import builtin

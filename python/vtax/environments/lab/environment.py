@@ -11,17 +11,7 @@ from vtax.core.checks.model import Check
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
 from vtax.environments import qemu_program, sandbox
-from vtax.environments.base import (
-    ON_OFF,
-    MachineLike,
-    ProgramHost,
-    allowed_cpus,
-    choice,
-    cpu_count,
-    guest_memory,
-    register,
-    whole_number,
-)
+from vtax.environments.base import MachineLike, ProgramHost, allowed_cpus, register
 from vtax.environments.capabilities import (
     Capability,
     Files,
@@ -38,6 +28,7 @@ from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import guest_initramfs, host_initramfs
 from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.configuration import LabConfiguration
+from vtax.environments.option_values import ON_OFF, choice, cpu_count, guest_memory, whole_number
 
 SMALLEST_GUEST_BYTES = 128 << 20
 HOST_BYTES = 512 << 20

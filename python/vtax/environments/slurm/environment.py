@@ -15,24 +15,20 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
 from vtax.core.units import format_bytes, parse_duration, parse_size, plural
-from vtax.environments.base import (
-    ON_OFF,
-    Allocation,
-    Environment,
-    Launch,
-    MachineLike,
-    choice,
-    process_limit,
-    register,
-    usual_processes,
-    whole_number,
-)
+from vtax.environments.base import Allocation, Environment, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, Nodes, RecordInside
 from vtax.environments.copying_machine import bring
 from vtax.environments.host_swap import NO_SWAP
 from vtax.environments.lease import lease
 from vtax.environments.machine import Machine, MachineNetwork
 from vtax.environments.nodes import NodesMachine
+from vtax.environments.option_values import (
+    ON_OFF,
+    choice,
+    process_limit,
+    usual_processes,
+    whole_number,
+)
 from vtax.environments.remote_machine import (
     BOOT_TIMEOUT_S,
     FOLDER,

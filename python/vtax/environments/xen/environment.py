@@ -12,17 +12,7 @@ from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.units import format_bytes
 from vtax.environments import guest_disk, link, packages, qemu_program, sandbox, swap
-from vtax.environments.base import (
-    ON_OFF,
-    MachineLike,
-    allowed_cpus,
-    choice,
-    cpu_count,
-    guest_memory,
-    one_of,
-    register,
-    whole_number,
-)
+from vtax.environments.base import MachineLike, allowed_cpus, register
 from vtax.environments.capabilities import (
     Capability,
     Files,
@@ -35,6 +25,14 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.emulated_host import emulator
+from vtax.environments.option_values import (
+    ON_OFF,
+    choice,
+    cpu_count,
+    guest_memory,
+    one_of,
+    whole_number,
+)
 from vtax.environments.ssh_client import Login
 from vtax.environments.xen import dom0, parts
 from vtax.environments.xen.configuration import Domain, XenConfiguration
