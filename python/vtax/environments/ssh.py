@@ -5,35 +5,27 @@ from __future__ import annotations
 import functools
 import os
 import re
-import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax.core import binaries
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
-from vtax.core.units import format_bytes, parse_size
-from vtax.environments import host_swap
+from vtax.environments import elsewhere, host_swap
 from vtax.environments.agent import SHOWN_NOISE
 from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
-from vtax.environments.copying_machine import bring
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
-from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
-from vtax.environments.option_values import process_limit, usual_processes
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.remote_machine import (
-    BOOT_TIMEOUT_S,
-    FOLDER,
     RemoteMachine,
     said_by_script,
-    script,
 )
 from vtax.environments.ssh_client import (
     ALIVE_COUNT,
@@ -44,8 +36,6 @@ from vtax.environments.ssh_client import (
     explain,
 )
 from vtax.workloads.base import MachineShape
-
-SMALLEST_CAP_BYTES = 16 << 20
 
 
 class SshClient(Check):
@@ -76,17 +66,15 @@ class Found:
 
 @register
 @dataclass(frozen=True, slots=True)
-class Ssh(ProcessEnvironment):
+class Ssh(elsewhere.Elsewhere, ProcessEnvironment):
     """An existing machine, reached by the system's `ssh`."""
 
     name: ClassVar[str] = "ssh"
     keys: ClassVar[Mapping[str, str]] = {
         "host": "[user@]host[:port]; stands first, without host=",
         "cpus": "number of CPUs (default: all)",
-        "mem": "memory limit, swap included (default: none)",
         **host_swap.KEYS,
-        "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
-        "dir": "folder there for vtax's files (default: /tmp)",
+        **elsewhere.KEYS,
         "config": "ssh's configuration file (default: the user's)",
     }
     target_key: ClassVar[str] = "host"
@@ -96,53 +84,22 @@ class Ssh(ProcessEnvironment):
         RecordInside: "ssh:HOST",
     }
     checks: ClassVar[Sequence[type[Check]]] = (SshClient,)
-    is_guest: ClassVar[bool] = False
-    is_remote: ClassVar[bool] = True
-    own_counter: ClassVar[bool] = True
     cleans_up: ClassVar[bool] = True
 
     login: Login
-    cpus: int | None = None
-    memory_bytes: int | None = None
-    folder: str = "/tmp"
-    processes: int | None = None
     swap: HostSwap = NO_SWAP
-    pushed: tuple[Path, ...] = ()
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         if "host" not in options:
             raise MisuseError("ssh: no host is given", "write for example ssh:me@node7")
         login = Login.parse(options["host"], options.get("config"))
-        cpus = options.get("cpus")
-        if cpus is not None and not (cpus.isdecimal() and int(cpus) > 0):
-            raise MisuseError(f"ssh: cpus={cpus} is not a number of CPUs")
-        memory = parse_size(options["mem"]) if "mem" in options else None
-        if memory is not None and memory < SMALLEST_CAP_BYTES:
-            raise MisuseError(f"ssh: mem={options['mem']} is too small to start a program in")
-        folder = options.get("dir", "/tmp")
-        if not FOLDER.fullmatch(folder):
-            raise MisuseError(f"ssh: dir={folder} is not an absolute path of plain letters")
-        processes = process_limit("ssh", options["pids"]) if "pids" in options else None
         space = HostSwap.from_options("ssh", options)
-        count = int(cpus) if cpus else None
-        return cls(login, count, memory, folder, processes, space)
+        return cls(login, space, **elsewhere.limits("ssh", options))
 
     def shape(self) -> MachineShape:
         found = self._found()
         return MachineShape(len(self._cpus()), self.memory_bytes or found.memory_bytes)
-
-    def memory_limit(self) -> int | None:
-        return self.memory_bytes
-
-    def host_cpus(self) -> int:
-        return 1
-
-    def agent_inside(self) -> str:
-        return "vtax-agent"
-
-    def with_pushed(self, paths: Sequence[Path]) -> Self:
-        return replace(self, pushed=tuple(paths))
 
     def boot_remedy(self) -> str:
         return f"try: {by_hand(self.login.line())}"
@@ -152,33 +109,18 @@ class Ssh(ProcessEnvironment):
         self._cpus()
 
     def launch(self, allocation: Allocation) -> Launch:
-        agent = binaries.find("vtax-agent").read_bytes()
-        folder = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
         cpus = self._cpus()
-        serve = ["serve", *lease(), "--cpus", ",".join(map(str, cpus))]
-        serve += ["--pids", str(self.processes or usual_processes(len(cpus)))]
-        if self.memory_bytes is not None:
-            serve += ["--memory", str(self.memory_bytes)]
-        line = script(str(folder), len(agent), serve, self.swap)
-        return Launch(
-            # Quoted for any shell that the user may have on the machine: the script has no single
-            # quote.
-            [*self.login.line(), f"exec /bin/sh -c '{line}'"],
-            work_inside=Path(folder, "work"),
-            boot_timeout_s=BOOT_TIMEOUT_S,
-            over_stdio=True,
-            preamble=agent,
-            environment=os.environ,
-        )
+        line, launch = self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], self.swap)
+        # Quoted for any shell that the user may have on the machine: the script has no single
+        # quote.
+        argv = [*self.login.line(), f"exec /bin/sh -c '{line}'"]
+        return replace(launch, argv=argv, environment=os.environ)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         return RemoteMachine(self, work, cpus, self.pushed)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (
-            Files(machine.push, machine.pull),
-            RecordInside(lambda: bring(machine, "vtax-host")),
-        )
+        return elsewhere.offered(machine)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if told := said_by_script(console):
@@ -191,9 +133,7 @@ class Ssh(ProcessEnvironment):
         kind = facts.get("virtualization", {}).get("kind", "unknown")
         what = {"none": "bare metal", "unknown": "of unknown kind"}.get(kind, f"itself {kind}")
         release = facts.get("kernel", {}).get("release", "?")
-        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
-        memory = f"memory limited to {limit}" if limit else "no memory limit"
-        memory += self.swap.said()
+        memory = self.memory_said() + self.swap.said()
         cpus = len(facts.get("affinity") or ()) or "?"
         return f"the machine {self.login.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
 

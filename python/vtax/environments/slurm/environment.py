@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax.core import binaries, slurm
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
-from vtax.core.units import format_bytes, parse_duration, parse_size, plural
-from vtax.environments.base import Allocation, Environment, Launch, MachineLike, register
+from vtax.core.units import parse_duration, plural
+from vtax.environments import elsewhere
+from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, Nodes, RecordInside
-from vtax.environments.copying_machine import bring
-from vtax.environments.host_swap import NO_SWAP
-from vtax.environments.lease import lease
 from vtax.environments.machine import Machine, MachineNetwork
 from vtax.environments.nodes import NodesMachine
 from vtax.environments.option_values import (
     ON_OFF,
     choice,
-    process_limit,
-    usual_processes,
     whole_number,
 )
 from vtax.environments.remote_machine import (
-    BOOT_TIMEOUT_S,
-    FOLDER,
     RemoteMachine,
     said_by_script,
-    script,
 )
 from vtax.environments.slurm import allocation
 from vtax.environments.slurm.allocation import Asked
 from vtax.workloads.base import MachineShape
 
-SMALLEST_CAP_BYTES = 16 << 20
 MOST_NODES = 64
 """Nodes that a campaign visits in turn. With more, rounds are too few for each."""
 _OPTIONS = ("account", "qos", "constraint", "reservation", "nodelist")
@@ -71,7 +62,7 @@ class SlurmClient(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Slurm(Environment):
+class Slurm(elsewhere.Elsewhere):
     """Nodes of a cluster that Slurm allocates; a round runs on one of them."""
 
     name: ClassVar[str] = "slurm"
@@ -81,9 +72,7 @@ class Slurm(Environment):
         "time": "how long the nodes are asked for, e.g. 2h (default: the partition's)",
         "exclusive": "on or off: whether the nodes are ours alone (default: on)",
         "cpus": "CPUs of a node to run on (default: as many as the smallest node has)",
-        "mem": "memory limit, swap included (default: none)",
-        "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
-        "dir": "folder there for vtax's files (default: /tmp)",
+        **elsewhere.KEYS,
         **{name: f"salloc's --{name} (default: none)" for name in _OPTIONS},
     }
     target_key: ClassVar[str] = "partition"
@@ -98,16 +87,8 @@ class Slurm(Environment):
         Nodes: "slurm",
     }
     checks: ClassVar[Sequence[type[Check]]] = (SlurmClient,)
-    is_guest: ClassVar[bool] = False
-    is_remote: ClassVar[bool] = True
-    own_counter: ClassVar[bool] = True
 
     asked: Asked
-    cpus: int | None = None
-    memory_bytes: int | None = None
-    folder: str = "/tmp"
-    processes: int | None = None
-    pushed: tuple[Path, ...] = ()
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -121,38 +102,13 @@ class Slurm(Environment):
             choice("slurm", "exclusive", options.get("exclusive", "on"), ON_OFF),
             tuple((key, options[key]) for key in _OPTIONS if key in options),
         )
-        cpus = options.get("cpus")
-        memory = parse_size(options["mem"]) if "mem" in options else None
-        if memory is not None and memory < SMALLEST_CAP_BYTES:
-            raise MisuseError(f"slurm: mem={options['mem']} is too small to start a program in")
-        folder = options.get("dir", "/tmp")
-        if not FOLDER.fullmatch(folder):
-            raise MisuseError(f"slurm: dir={folder} is not an absolute path of plain letters")
-        return cls(
-            asked,
-            None if cpus is None else whole_number("slurm", "cpus", cpus, 1, 1 << 16),
-            memory,
-            folder,
-            process_limit("slurm", options["pids"]) if "pids" in options else None,
-        )
+        return cls(asked, **elsewhere.limits("slurm", options))
 
     def shape(self) -> MachineShape:
         found = self._smallest()
         if self.cpus is not None and self.cpus > found.cpus:
             raise MisuseError(f"slurm: cpus={self.cpus}, but a node has {found.cpus} CPUs")
         return MachineShape(self.cpus or found.cpus, self.memory_bytes or found.memory_bytes)
-
-    def memory_limit(self) -> int | None:
-        return self.memory_bytes
-
-    def host_cpus(self) -> int:
-        return 1
-
-    def agent_inside(self) -> str:
-        return "vtax-agent"
-
-    def with_pushed(self, paths: Sequence[Path]) -> Self:
-        return replace(self, pushed=tuple(paths))
 
     def boot_remedy(self) -> str:
         return "try: srun --ntasks=1 true"
@@ -180,13 +136,11 @@ class Slurm(Environment):
         job = facts.get("slurm", {})
         names = job.get("nodes", ())
         release = facts.get("kernel", {}).get("release", "?")
-        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
-        memory = f"memory limited to {limit}" if limit else "no memory limit"
         cpus = len(facts.get("affinity") or ()) or "?"
         where = (
             f"{plural(len(names), 'node')} of Slurm ({', '.join(names)}; job {job.get('JobId')})"
         )
-        return f"{where}, Linux {release}, {cpus} CPU, {memory}"
+        return f"{where}, Linux {release}, {cpus} CPU, {self.memory_said()}"
 
     def _smallest(self) -> slurm.NodeSize:
         return slurm.own_node() or slurm.smallest_node(self.asked.partition)
@@ -207,34 +161,20 @@ class Node:
         return False
 
     def launch(self, allocation: Allocation) -> Launch:
-        agent = binaries.find("vtax-agent").read_bytes()
-        folder = PurePosixPath(self.environment.folder, f"vtax-{secrets.token_hex(6)}")
         cpus = self.environment.shape().cpus
-        serve = ["serve", *lease()]
-        serve += ["--pids", str(self.environment.processes or usual_processes(cpus))]
-        if self.environment.memory_bytes is not None:
-            serve += ["--memory", str(self.environment.memory_bytes)]
+        steps, launch = self.environment.launched(cpus)
         line = ["srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1"]
         line += [f"--nodelist={self.node}", f"--cpus-per-task={cpus}", "--mem=0"]
         line += ["--chdir=/", "--export=NONE", "--unbuffered", "/bin/sh", "-c"]
-        return Launch(
-            [*line, script(str(folder), len(agent), serve, NO_SWAP)],
-            work_inside=Path(folder, "work"),
-            boot_timeout_s=BOOT_TIMEOUT_S,
-            over_stdio=True,
-            acknowledged=True,
-            preamble=agent,
-            environment=slurm.variables(),
+        return replace(
+            launch, argv=[*line, steps], acknowledged=True, environment=slurm.variables()
         )
 
     def own_network(self, cpus: Sequence[int]) -> MachineNetwork | None:
         return None
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (
-            Files(machine.push, machine.pull),
-            RecordInside(lambda: bring(machine, "vtax-host")),
-        )
+        return elsewhere.offered(machine)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         return said_by_script(console) or slurm.explain(console)

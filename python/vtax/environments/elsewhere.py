@@ -1,0 +1,115 @@
+"""Environments on other machines: what a command gets there, and how vtax's agent is brought."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Self, TypedDict
+
+from vtax.core import binaries
+from vtax.core.errors import MisuseError
+from vtax.core.units import format_bytes, parse_size
+from vtax.environments.base import Environment, Launch
+from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments.copying_machine import bring
+from vtax.environments.host_swap import NO_SWAP, HostSwap
+from vtax.environments.lease import lease
+from vtax.environments.machine import Machine
+from vtax.environments.option_values import process_limit, usual_processes, whole_number
+from vtax.environments.remote_machine import BOOT_TIMEOUT_S, FOLDER, script
+
+SMALLEST_CAP_BYTES = 16 << 20
+MOST_CPUS = 1 << 22
+KEYS = {
+    "mem": "memory limit, swap included (default: none)",
+    "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
+    "dir": "folder there for vtax's files (default: /tmp)",
+}
+
+
+class Limits(TypedDict):
+    """Fields of `Elsewhere` that keys set."""
+
+    cpus: int | None
+    memory_bytes: int | None
+    folder: str
+    processes: int | None
+
+
+def limits(environment: str, options: Mapping[str, str]) -> Limits:
+    """The values of the keys `cpus`, `mem`, `pids` and `dir`; raises MisuseError for a bad one."""
+    cpus = options.get("cpus")
+    memory = parse_size(options["mem"]) if "mem" in options else None
+    if memory is not None and memory < SMALLEST_CAP_BYTES:
+        raise MisuseError(f"{environment}: mem={options['mem']} is too small to start a program in")
+    folder = options.get("dir", "/tmp")
+    if not FOLDER.fullmatch(folder):
+        raise MisuseError(f"{environment}: dir={folder} is not an absolute path of plain letters")
+    return Limits(
+        cpus=None if cpus is None else whole_number(environment, "cpus", cpus, 1, MOST_CPUS),
+        memory_bytes=memory,
+        folder=folder,
+        processes=process_limit(environment, options["pids"]) if "pids" in options else None,
+    )
+
+
+@dataclass(frozen=True)
+class Elsewhere(Environment):
+    """An environment on another machine; without slots, so that it can be one of several bases."""
+
+    is_guest: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = True
+    own_counter: ClassVar[bool] = True
+
+    cpus: int | None = field(default=None, kw_only=True)
+    memory_bytes: int | None = field(default=None, kw_only=True)
+    folder: str = field(default="/tmp", kw_only=True)
+    processes: int | None = field(default=None, kw_only=True)
+    pushed: tuple[Path, ...] = field(default=(), kw_only=True)
+
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
+    def host_cpus(self) -> int:
+        return 1
+
+    def agent_inside(self) -> str:
+        return "vtax-agent"
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        return replace(self, pushed=tuple(paths))
+
+    def memory_said(self) -> str:
+        """Words about memory for the description of a machine."""
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        return f"memory limited to {limit}" if limit else "no memory limit"
+
+    def launched(
+        self, cpus: int, options: Sequence[str] = (), swap: HostSwap = NO_SWAP
+    ) -> tuple[str, Launch]:
+        """What the machine's shell has to do on this many CPUs, and the launch without its command
+        line; `options`: further ones of the agent."""
+        agent = binaries.find("vtax-agent").read_bytes()
+        own = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
+        serve = ["serve", *lease(), *options]
+        serve += ["--pids", str(self.processes or usual_processes(cpus))]
+        if self.memory_bytes is not None:
+            serve += ["--memory", str(self.memory_bytes)]
+        launch = Launch(
+            (),
+            work_inside=Path(own, "work"),
+            boot_timeout_s=BOOT_TIMEOUT_S,
+            over_stdio=True,
+            preamble=agent,
+        )
+        return script(str(own), len(agent), serve, swap), launch
+
+
+def offered(machine: Machine) -> Sequence[Capability]:
+    """What a machine elsewhere can do: it has none of this machine's files."""
+    return (
+        Files(machine.push, machine.pull),
+        RecordInside(lambda: bring(machine, "vtax-host")),
+    )
