@@ -39,6 +39,9 @@ VERBS = (
     "prices --in uml --reps 1 --seconds 1 --only null,stat",
     "report $(ls -d runs/*-true | tail -1)",
     "fleet runs",
+    "history runs/*-true",
+    "submit $(ls -d runs/*-true/spec.yaml | tail -1)",
+    "collect $(ls -d runs/*-true | tail -1)",
     "audit --in native --in uml",
     "memory --in native:mem=64M --sizes 1000-2000:500 --reps 1",
     "tune --in native --budget 20s --no-probe --size 500",
@@ -70,8 +73,9 @@ modes = ["nested"]
 [simulation]
 instructions = 1e7
 """
-MAY_REFUSE = ("paging switch", "place apply", "place watch")
-"""Verbs that have nothing to work on without a KVM guest or a plan: they print one line."""
+MAY_REFUSE = ("submit", "collect", "paging switch", "place apply", "place watch")
+"""Verbs that have nothing to work on without Slurm's daemons, a KVM guest or a plan: they print one
+line."""
 MAY_FIND = {"audit --in native --in uml": "clock-step"}
 """Verbs whose exit code 1 says that a check failed, as clocks of user-mode Linux do, and a word of
 the result that they print then."""

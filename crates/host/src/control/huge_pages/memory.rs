@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -16,7 +17,7 @@ use vtax_sys::calls::descriptors::pidfd_open;
 use vtax_sys::calls::memory::collapse;
 use vtax_sys::tree::{Tree, field};
 
-use super::{Given, GuestMemory};
+use super::{Given, GuestMemory, TakenBack};
 
 /// Bytes of a huge page of x86-64, and of arm64 with pages of 4 KiB.
 const HUGE: u64 = 2 << 20;
@@ -29,8 +30,14 @@ const PRESENT_PAGES: usize = PAGES / 2;
 /// The part of the host's memory that stays available.
 const RESERVE: f64 = 0.1;
 const SPLIT: &str = "/sys/kernel/debug/split_huge_pages";
-/// How often to ask: the kernel passes over a page that is locked or in use at that moment.
-const SPLITS: usize = 3;
+/// The kernel passes over a page that is locked or in use at that moment: it is asked again after
+/// `PAUSE` as long as one stays huge, for this time in all.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+/// Of the words of a process's `pagemap`: the page's number (kernel: admin-guide/mm/pagemap.rst).
+const FRAME: u64 = (1 << 55) - 1;
+/// `KPF_THP` of `/proc/kpageflags`: the page is a part of a huge one (ibid.).
+const IS_HUGE: u64 = 1 << 22;
 
 /// A mapping of a guest's memory (proc(5), `smaps`).
 #[derive(Debug, Clone, PartialEq)]
@@ -125,17 +132,62 @@ impl Machine {
         }
     }
 
-    fn note(&mut self, index: usize, start: u64) {
-        let process = &self.processes[index];
-        let (pid, ticks) = (process.pid, process.start_ticks);
-        if let Some((last, begun, range)) = self.given.last_mut()
-            && (*last, *begun, range.end) == (pid, ticks, start)
-        {
-            range.end += HUGE;
-            return;
+    /// Ask the kernel to make small what was given.
+    fn split(&self) -> Result<(), String> {
+        for (pid, _, range) in &self.given {
+            let line = format!("{pid},{:#x},{:#x}", range.start, range.end);
+            fs::write(self.tree.path(SPLIT), &line)
+                .map_err(|error| format!("{SPLIT}: {error}; is debugfs mounted?"))?;
         }
-        self.given.push((pid, ticks, start..start + HUGE));
+        Ok(())
     }
+
+    /// What was given and is huge now.
+    fn still_huge(&self) -> Result<Vec<Part>, String> {
+        const FLAGS: &str = "/proc/kpageflags";
+        let flags =
+            File::open(self.tree.path(FLAGS)).map_err(|error| format!("{FLAGS}: {error}"))?;
+        let mut left = Vec::new();
+        for (pid, ticks, range) in &self.given {
+            // A process that has just ended has no huge page any more.
+            let Ok(pages) = File::open(self.tree.path(&format!("/proc/{pid}/pagemap"))) else {
+                continue;
+            };
+            let starts = range.clone().step_by(HUGE as usize);
+            for start in starts.filter(|start| is_huge(&pages, &flags, *start)) {
+                note(&mut left, *pid, *ticks, start);
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// Add a huge page of a process to `parts`.
+fn note(parts: &mut Vec<Part>, pid: i32, ticks: Option<u64>, start: u64) {
+    if let Some((last, begun, range)) = parts.last_mut()
+        && (*last, *begun, range.end) == (pid, ticks, start)
+    {
+        range.end += HUGE;
+    } else {
+        parts.push((pid, ticks, start..start + HUGE));
+    }
+}
+
+fn bytes(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.2.end - part.2.start).sum()
+}
+
+/// Is the page at `start` a part of a huge one?
+fn is_huge(pages: &File, flags: &File, start: u64) -> bool {
+    let word = |file: &File, index: u64| {
+        let mut bytes = [0; 8];
+        let read = file.read_exact_at(&mut bytes, index * 8);
+        read.is_ok().then(|| u64::from_le_bytes(bytes))
+    };
+    word(pages, start / PAGE)
+        .filter(|word| word >> 63 == 1)
+        .and_then(|page| word(flags, page & FRAME))
+        .is_some_and(|flags| flags & IS_HUGE != 0)
 }
 
 impl GuestMemory for Machine {
@@ -184,7 +236,8 @@ impl GuestMemory for Machine {
                 match collapse(process.descriptor.as_fd(), start, HUGE) {
                     Ok(()) => {
                         given.bytes += HUGE;
-                        self.note(index, start);
+                        let (pid, ticks) = (process.pid, process.start_ticks);
+                        note(&mut self.given, pid, ticks, start);
                     }
                     // A guest that has ended takes its memory along.
                     Err(Errno::ESRCH) => {}
@@ -201,20 +254,25 @@ impl GuestMemory for Machine {
         given
     }
 
-    fn take_back(&mut self) -> Result<u64, String> {
-        let mut bytes = 0;
-        while let Some((pid, start_ticks, range)) = self.given.last() {
-            if self.tree.start_ticks(*pid) == *start_ticks {
-                let line = format!("{pid},{:#x},{:#x}", range.start, range.end);
-                for _ in 0..SPLITS {
-                    fs::write(self.tree.path(SPLIT), &line)
-                        .map_err(|error| format!("{SPLIT}: {error}; is debugfs mounted?"))?;
-                }
-                bytes += range.end - range.start;
+    fn take_back(&mut self) -> Result<TakenBack, String> {
+        let end = Instant::now() + PATIENCE;
+        let before = bytes(&self.given);
+        // What has ended took its memory along.
+        let tree = &self.tree;
+        self.given
+            .retain(|(pid, start_ticks, _)| tree.start_ticks(*pid) == *start_ticks);
+        loop {
+            self.split()?;
+            self.given = self.still_huge()?;
+            if self.given.is_empty() || Instant::now() >= end {
+                let left = bytes(&self.given);
+                return Ok(TakenBack {
+                    bytes: before - left,
+                    left,
+                });
             }
-            self.given.pop();
+            thread::sleep(PAUSE);
         }
-        Ok(bytes)
     }
 
     fn release(&mut self) {

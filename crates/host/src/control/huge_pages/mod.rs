@@ -32,6 +32,14 @@ pub struct Given {
     pub refused: Option<&'static str>,
 }
 
+/// What was made small again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TakenBack {
+    pub bytes: u64,
+    /// Bytes that the kernel did not make small: their pages were in use.
+    pub left: u64,
+}
+
 /// Memory of guests that may have huge pages.
 pub trait GuestMemory: fmt::Debug {
     /// Find the guests' memory that has small pages; returns what people should know about it.
@@ -46,8 +54,8 @@ pub trait GuestMemory: fmt::Debug {
     /// Give huge pages for about this time, or until the host's memory is short.
     fn give(&mut self, time: Duration) -> Given;
 
-    /// Make everything small again that was given; returns its bytes. Fails with the reason.
-    fn take_back(&mut self) -> Result<u64, String>;
+    /// Make everything small again that was given. Fails with the reason.
+    fn take_back(&mut self) -> Result<TakenBack, String>;
 
     /// Leave to the guests what was given.
     fn release(&mut self);
@@ -190,9 +198,13 @@ impl HugePages {
     fn take_back(&mut self, why: &str, now_s: f64) -> String {
         self.wait(now_s, AFTER_A_LOSS);
         match self.memory.take_back() {
-            Ok(bytes) => {
-                self.bytes = 0;
-                format!("{} of huge pages are given back: {why}", mib(bytes))
+            Ok(TakenBack { bytes, left }) => {
+                self.bytes = left;
+                let stays = match left {
+                    0 => String::new(),
+                    _ => format!("; {} stay huge, their pages are in use", mib(left)),
+                };
+                format!("{} of huge pages are given back: {why}{stays}", mib(bytes))
             }
             Err(reason) => format!("{why}, but huge pages cannot be given back: {reason}"),
         }

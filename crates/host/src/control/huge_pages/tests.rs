@@ -17,6 +17,8 @@ pub struct Acts {
     pub short: bool,
     pub looked: u32,
     pub refused: Option<&'static str>,
+    /// Bytes that cannot be made small.
+    pub in_use: u64,
 }
 
 #[derive(Debug)]
@@ -59,11 +61,13 @@ impl GuestMemory for Memory {
         }
     }
 
-    fn take_back(&mut self) -> Result<u64, String> {
+    fn take_back(&mut self) -> Result<TakenBack, String> {
         let mut acts = self.0.borrow_mut();
-        let bytes = std::mem::take(&mut acts.huge);
+        let left = acts.in_use.min(acts.huge);
+        let bytes = acts.huge - left;
+        acts.huge = left;
         acts.small += bytes;
-        Ok(bytes)
+        Ok(TakenBack { bytes, left })
     }
 
     fn release(&mut self) {
@@ -122,6 +126,21 @@ fn pages_are_given_back_where_cycles_rise_and_stay_small_for_long() {
     assert_eq!((rig.0.bytes(), rig.1.borrow().huge), (0, 0));
     rig.run(100, 5.0, 2.0);
     assert_eq!(rig.1.borrow().huge, 2 * CHUNK);
+}
+
+#[test]
+fn pages_in_use_stay_huge_and_are_asked_for_again() {
+    let mut rig = rig();
+    rig.run(5, 5.0, 2.0);
+    rig.1.borrow_mut().in_use = CHUNK;
+    let said = rig.run(3, 5.0, 2.1);
+    let told = "2 MiB of huge pages are given back: cycles per instruction rose from 2.00 to 2.10; \
+                2 MiB stay huge, their pages are in use";
+    assert_eq!(said, [told]);
+    assert_eq!((rig.0.bytes(), rig.1.borrow().huge), (CHUNK, CHUNK));
+    (rig.1.borrow_mut().in_use, rig.1.borrow_mut().short) = (0, true);
+    rig.run(1, 5.0, 2.1);
+    assert_eq!((rig.0.bytes(), rig.1.borrow().huge), (0, 0));
 }
 
 #[test]
