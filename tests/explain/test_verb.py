@@ -56,6 +56,9 @@ def test_help(snapshot: SnapshotAssertion) -> None:
         (("explain", "--predict", "uml", "--", "no-such-program"), "no-such-program"),
         (("prices", "--in", "umi"), "did you mean 'uml'"),
         (("prices", "--reps", "0"), "greater than or equal to 1"),
+        (("prices", "--seconds", "400ms"), "give 500ms to 60s"),
+        (("prices", "--seconds", "61"), "give 500ms to 60s"),
+        (("prices", "--seconds", "8x"), "is not a duration"),
     ],
 )
 def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_a_prediction_runs_the_program_natively_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_prices_natively_and_in_user_mode_linux(tmp_path: Path) -> None:
     checked(SPEC)
-    only = ("--only", "null,stat,fault_anonymous", "--seconds", "0.5", "--reps", "2")
+    only = ("--only", "null,stat,fault_anonymous", "--seconds", "500ms", "--reps", "2")
     done = vtax("prices", "--in", SPEC, *only, "--json", "-q", cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
     (base, guest) = json.loads(done.stdout)["environments"]

@@ -23,6 +23,7 @@ SETTINGS: dict[str, Any] = {
 }
 ROUNDS = 4
 """As of `campaign`, which is not imported for the help."""
+SHORTEST_S, LONGEST_S = 0.5, 60.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class PricesOptions(RunOptions):
     environments: Specs = None
     repetitions: Annotated[int, reps("Measurements of each environment, in turn.")] = ROUNDS
     seconds: Annotated[
-        float,
-        typer.Option(min=0.5, max=60, metavar="SECONDS", help="How long one measurement takes."),
-    ] = 4.0
+        str,
+        typer.Option(metavar="TIME", help="How long one measurement takes: 500ms to 60s."),
+    ] = "4s"
     only: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Only these operations, with commas."),
@@ -57,12 +58,13 @@ def prices(options: PricesOptions) -> None:
     from vtax.prices.campaign import PricesCampaign, PricesRequest
 
     variants = compared_variants(options.environments or [BASELINE], control=False)
+    seconds = _seconds(options.seconds)
     for each in variants:
         each.environment.check()
     request = PricesRequest(
         variants=variants,
         rounds=options.repetitions,
-        seconds=options.seconds,
+        seconds=seconds,
         only=tuple(options.only.split(",")) if options.only else (),
         variables=campaigns.variables(),
         **campaigns.asked(options.seed),
@@ -74,6 +76,17 @@ def prices(options: PricesOptions) -> None:
         book.keep(record)
     campaigns.show(record, folder.path, as_json=options.as_json)
     campaigns.end(record.state, failed=campaign.first_failure is not None)
+
+
+def _seconds(text: str) -> float:
+    """Raises MisuseError when it is no time between SHORTEST_S and LONGEST_S."""
+    from vtax.core.errors import MisuseError
+    from vtax.core.units import parse_duration
+
+    seconds = parse_duration(text)
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise MisuseError(f"--seconds {text}: is not possible", "give 500ms to 60s")
+    return seconds
 
 
 def add(app: typer.Typer) -> None:

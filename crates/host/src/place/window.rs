@@ -201,21 +201,21 @@ fn notes(threads: &[Thread], before: &Before, refused: Option<&String>) -> Vec<S
         .count();
     if ended > 0 {
         notes.push(format!(
-            "{ended} threads ended in the window and are absent"
+            "threads that ended in the window, and are absent: {ended}"
         ));
     }
     let new = now.iter().filter(|key| !before.threads.contains_key(key));
     let new = new.count();
     if new > 0 && threads.iter().any(|thread| thread.cpu_s.is_some()) {
         notes.push(format!(
-            "{new} threads began in the window: their wakeups and softirq time are absent"
+            "threads that began in the window, without wakeups and softirq time: {new}"
         ));
     }
     let unknown = threads.iter().filter(|one| one.role == Role::Unknown);
     let unknown = unknown.count();
     if unknown > 0 {
         notes.push(format!(
-            "{unknown} threads of QEMU have no names of their own: start it with \
+            "threads of QEMU without names of their own: {unknown}; start it with \
              -name NAME,debug-threads=on"
         ));
     }

@@ -34,7 +34,7 @@ pub struct RecordArguments {
     #[command(flatten)]
     within: Within,
     /// Length of an interval: instructions (2M to 400M), time (50us to 1s), or EVENT:N (each N
-    /// events of all CPUs together)
+    /// events of all CPUs together) [default: 50M instructions, or 10ms where they are not counted]
     #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Interval>)]
     every: Option<Interval>,
     /// Events, layers or default, with commas [default: default, and kvm with --vm]
