@@ -221,6 +221,7 @@ def test_exit_codes_of_two_finished_runs(tmp_path: Path) -> None:
     assert change["verdict"] == Verdict.SLOWER and change["percent"] == pytest.approx(80)
     (suite,) = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert suite.get("failures") == "1"
+    assert "1 of 1 metric worse" in (runs / "new/report.html").read_text()
     assert report(tmp_path, "--against", "old", "--fail-over", "30%").returncode == 0
     # What is missing is a failure, whatever else got worse.
     assert report(tmp_path, "--against", "gone", "--fail-over", "3%").returncode == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax.compare import explain, facts, summary, trust, verdicts
+from vtax.compare.history.page import AGAINST
 from vtax.compare.node_page import NODES
 from vtax.compare.page import ORDER, RATIOS
 from vtax.core.page.bill import WHY
@@ -15,6 +16,9 @@ from vtax.core.page.page import Depth, Figure, Page
 from vtax.core.page.palette import styles
 from vtax.core.page.standalone import render_page, write_page
 from vtax.core.statistics.results import Comparison, Result
+
+FURTHER = (NODES, AGAINST)
+"""Sections that only some runs have, each under a heading of its own."""
 
 
 def write_report(page: Page, comparison: Comparison, path: Path) -> None:
@@ -40,7 +44,7 @@ def render(page: Page, comparison: Comparison) -> str:
         "orders": orders,
         "bill": [each for each in full if each.name == WHY],
         "bills": bills,
-        "nodes": [each for each in full if each.name == NODES],
+        "further": [each for each in full if each.name in FURTHER],
     }
     return render_page("vtax.compare", "report", data, context)
 

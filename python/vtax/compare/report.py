@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vtax.compare.history.changes import Changes
     from vtax.core.formats.bill import BillRecord
     from vtax.core.formats.model import Kept, Sample
-    from vtax.core.page.page import Page
+    from vtax.core.page.page import Page, Section
     from vtax.core.statistics.results import Comparison
 
 
@@ -89,30 +89,34 @@ def show(
     from vtax.compare.page import to_json
 
     changes = asked.judge(comparison, samples)
-    found = write(comparison, samples, path, notes)
+    further = () if changes is None else (against.section(changes),)
+    found = write(comparison, samples, path, notes, further)
     answer = to_json(comparison) if as_json else None
-    markdown = found
-    if changes is not None:
-        markdown = against.page(changes)
-        found = replace(found, sections=(*found.sections, against.section(changes)))
-        answer = None if answer is None else answer | {"against": against.to_json(changes)}
+    if answer is not None and changes is not None:
+        answer |= {"against": against.to_json(changes)}
     if not asked.prints:
         campaigns.show_result(found, path, answer)
+    markdown = found if changes is None else against.page(changes)
     asked.write(markdown, changes, comparison.record.started_utc)
     return changes
 
 
 def write(
-    comparison: Comparison, samples: Sequence[Sample], path: Path, notes: Notes = Notes.FEW
+    comparison: Comparison,
+    samples: Sequence[Sample],
+    path: Path,
+    notes: Notes = Notes.FEW,
+    further: tuple[Section, ...] = (),
 ) -> Page:
-    """Write the report of a comparison, with the bill if the folder has one, and what was found;
-    return the page."""
+    """Write the report of a comparison, with the bill if the folder has one and the `further`
+    sections, and what was found; return the page."""
     from vtax.compare.html import write_report
     from vtax.compare.page import page
     from vtax.compare.saved import save
     from vtax.core.formats.folder import REPORT
 
     found = page(comparison, samples, all_notes=notes is Notes.ALL, bill=_bill(path))
+    found = replace(found, sections=(*found.sections, *further))
     write_report(found, comparison, path / REPORT)
     save(comparison, path)
     return found

@@ -13,6 +13,9 @@ from vtax.core.page.format import percent, percent_interval, plural, with_unit
 from vtax.core.page.page import Cell, Note, Page, Section, Severity, Tone, table
 from vtax.core.statistics.results import Verdict
 
+AGAINST = "against"
+"""The name of the section."""
+
 
 def to_json(found: Changes) -> dict[str, Any]:
     """What `--json` has as `against`."""
@@ -21,7 +24,7 @@ def to_json(found: Changes) -> dict[str, Any]:
 
 def page(found: Changes) -> Page:
     """The changes alone."""
-    return Page("against", (section(found),))
+    return Page(AGAINST, (section(found),))
 
 
 def section(found: Changes) -> Section:
@@ -31,7 +34,8 @@ def section(found: Changes) -> Section:
         (each.environment, f"{each.metric} {ARROWS[each.better]}", *_values(each), _verdict(each))
         for each in found.changes
     )
-    return Section(_heading(found), table=table(headings, rows), notes=tuple(_notes(found)))
+    notes = tuple(_notes(found))
+    return Section(_heading(found), table=table(headings, rows), notes=notes, name=AGAINST)
 
 
 def summary(found: Changes) -> str:
