@@ -220,6 +220,7 @@ def test_updates_are_counted_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @needs_hpcc
 def test_the_whole_study_quickly(tmp_path: Path) -> None:
     done = vtax("study", "hpcc", "--quick", "--json", "--out", str(tmp_path / "out"))

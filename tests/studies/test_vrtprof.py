@@ -47,6 +47,7 @@ from vtax_studies.vrtprof.setup import (
     EVERY,
     FIGURES,
     GCC,
+    GUESTS,
     HARDWARE,
     JVM,
     KERNEL_PART,
@@ -358,11 +359,16 @@ def test_the_page(
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a quick study."""
+    return quickly(tmp_path_factory.mktemp("quick") / "out")
+
+
+def quickly(out: Path, *options: str) -> Path:
+    """Carry out a quick study; returns its folder. Skips, with the reason, where nothing can be
+    recorded."""
     if reason := obstacle():
         pytest.skip(reason)
     reuse_packages()
-    out = tmp_path_factory.mktemp("quick") / "out"
-    done = vtax("study", "vrtprof", "--quick", "--out", str(out))
+    done = vtax("study", "vrtprof", "--quick", *options, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return out
@@ -373,6 +379,20 @@ def content_of(out: Path) -> Any:
 
 
 @pytest.mark.slow
+def test_a_figure_quickly(tmp_path: Path) -> None:
+    content = content_of(quickly(tmp_path / "out", "--figure", "2"))
+    assert {figure["number"] for figure in content["figures"]} == {"2"}
+    counts = pl.read_parquet(tmp_path / "out" / "counts.parquet")
+    assert NATIVE in set(counts["environment"])
+    if GUESTS[1] not in set(counts["environment"]):
+        checked("lab")
+        pytest.fail("the guest under KVM was left out, but can be had")
+    exits = counts.filter(event="kvm.exits", environment=GUESTS[1])
+    assert exits["count"].min() > 0  # type: ignore[operator]
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_study_quickly(quick: Path) -> None:
     content = content_of(quick)
     assert {figure["number"] for figure in content["figures"]} >= {"2", "6"}
@@ -383,6 +403,7 @@ def test_the_whole_study_quickly(quick: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_timelines_of_domus_quickly(quick: Path) -> None:
     if XEN_FIGURE not in {figure["number"] for figure in content_of(quick)["figures"]}:
         checked("xen:mode=pvh")
