@@ -42,6 +42,7 @@ BUILT_IN = (
     "qemu_arm64",
     "ssh",
     "slurm",
+    "libvirt",
     "lab",
     "xen",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +21,7 @@ from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
 from vtax.environments.option_values import process_limit, usual_processes, whole_number
 from vtax.environments.remote_machine import BOOT_TIMEOUT_S, FOLDER, script
+from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
 MOST_CPUS = 1 << 22
@@ -27,6 +30,31 @@ KEYS = {
     "pids": "most processes and threads of a command (default: 4096, or 64 a CPU if more)",
     "dir": "folder there for vtax's files (default: /tmp)",
 }
+
+
+SIZE = "cat /proc/self/status /proc/meminfo"
+"""The command that `size` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a machine has, as it says without an agent."""
+
+    cpus: tuple[int, ...]
+    memory_bytes: int
+
+
+def size(said: str) -> Found | None:
+    """What a machine has, given what `SIZE` prints there; None when that is not what Linux says."""
+    cpus = re.search(r"^Cpus_allowed_list:\s*([0-9]+(?:[,-][0-9]+)*)$", said, re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", said, re.MULTILINE)
+    return Found(_cpu_list(cpus[1]), int(memory[1]) << 10) if cpus and memory else None
+
+
+def _cpu_list(text: str) -> tuple[int, ...]:
+    """``0-3,8`` as numbers."""
+    ranges = [part.partition("-") for part in text.split(",")]
+    return tuple(n for a, _, b in ranges for n in range(int(a), min(int(b or a), MOST_CPUS) + 1))
 
 
 class Limits(TypedDict):
@@ -105,6 +133,28 @@ class Elsewhere(Environment):
             preamble=agent,
         )
         return script(str(own), len(agent), serve, swap), launch
+
+
+class Sized(Elsewhere):
+    """An existing machine, which says without an agent how large it is."""
+
+    @abstractmethod
+    def found(self) -> Found:
+        """What the machine has; raises VtaxError when it does not say."""
+
+    def shape(self) -> MachineShape:
+        return MachineShape(len(self.own_cpus()), self.memory_bytes or self.found().memory_bytes)
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+        self.own_cpus()
+
+    def own_cpus(self) -> tuple[int, ...]:
+        """The machine's last CPUs, to run on; raises MisuseError when it has too few."""
+        has = self.found().cpus
+        if self.cpus is not None and self.cpus > len(has):
+            raise MisuseError(f"{self.name}: cpus={self.cpus}: it has {len(has)} CPUs")
+        return has[-(self.cpus or len(has)) :]
 
 
 def offered(machine: Machine) -> Sequence[Capability]:

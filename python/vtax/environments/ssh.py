@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax.core import binaries
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
@@ -20,6 +18,7 @@ from vtax.environments.agent import SHOWN_NOISE
 from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
+from vtax.environments.elsewhere import Found
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.machine import Machine
 from vtax.environments.process_environment import ProcessEnvironment
@@ -35,7 +34,6 @@ from vtax.environments.ssh_client import (
     by_hand,
     explain,
 )
-from vtax.workloads.base import MachineShape
 
 
 class SshClient(Check):
@@ -56,17 +54,9 @@ class SshClient(Check):
         return self.ok(f"{program}, {version.last_error}")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the machine has, as it says without an agent."""
-
-    cpus: tuple[int, ...]
-    memory_bytes: int
-
-
 @register
 @dataclass(frozen=True, slots=True)
-class Ssh(elsewhere.Elsewhere, ProcessEnvironment):
+class Ssh(elsewhere.Sized, ProcessEnvironment):
     """An existing machine, reached by the system's `ssh`."""
 
     name: ClassVar[str] = "ssh"
@@ -97,19 +87,11 @@ class Ssh(elsewhere.Elsewhere, ProcessEnvironment):
         space = HostSwap.from_options("ssh", options)
         return cls(login, space, **elsewhere.limits("ssh", options))
 
-    def shape(self) -> MachineShape:
-        found = self._found()
-        return MachineShape(len(self._cpus()), self.memory_bytes or found.memory_bytes)
-
     def boot_remedy(self) -> str:
         return f"try: {by_hand(self.login.line())}"
 
-    def check(self) -> None:
-        binaries.find("vtax-agent")
-        self._cpus()
-
     def launch(self, allocation: Allocation) -> Launch:
-        cpus = self._cpus()
+        cpus = self.own_cpus()
         line, launch = self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], self.swap)
         # Quoted for any shell that the user may have on the machine: the script has no single
         # quote.
@@ -137,14 +119,7 @@ class Ssh(elsewhere.Elsewhere, ProcessEnvironment):
         cpus = len(facts.get("affinity") or ()) or "?"
         return f"the machine {self.login.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
 
-    def _cpus(self) -> tuple[int, ...]:
-        """The machine's last CPUs, to run on; raises MisuseError when it has too few."""
-        found = self._found().cpus
-        if self.cpus is not None and self.cpus > len(found):
-            raise MisuseError(f"ssh: cpus={self.cpus}: {self.login.host} has {len(found)} CPUs")
-        return found[-(self.cpus or len(found)) :]
-
-    def _found(self) -> Found:
+    def found(self) -> Found:
         return _probe(tuple(self.login.line()))
 
 
@@ -154,7 +129,7 @@ def _probe(client: tuple[str, ...]) -> Found:
     started."""
     try:
         done = subprocess.run(
-            [*client, "cat /proc/self/status /proc/meminfo"],
+            [*client, elsewhere.SIZE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -167,14 +142,13 @@ def _probe(client: tuple[str, ...]) -> Found:
         raise VtaxError(
             f"ssh: no answer from {client[-1]}{printed}", f"try: {by_hand(client)}"
         ) from None
-    cpus = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", done.stdout, re.MULTILINE)
-    memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or cpus is None or memory is None:
+    found = elsewhere.size(done.stdout)
+    if done.returncode != 0 or found is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         other = f"it does not answer as Linux does{_printed(done.stdout)}"
         reason, remedy = explain(client, lines or [other])
         raise VtaxError(f"ssh: cannot use {client[-1]}: {reason}", remedy)
-    return Found(_cpu_list(cpus[1]), int(memory[1]) << 10)
+    return found
 
 
 def _printed(output: str | bytes | None) -> str:
@@ -182,9 +156,3 @@ def _printed(output: str | bytes | None) -> str:
     raw = output if isinstance(output, bytes) else (output or "").encode()
     said = " | ".join(line.strip() for line in plain_text(raw).splitlines() if line.strip())
     return f": it printed {said[:SHOWN_NOISE]!r}" if said else ""
-
-
-def _cpu_list(text: str) -> tuple[int, ...]:
-    """``0-3,8`` as numbers."""
-    ranges = [part.partition("-") for part in text.split(",")]
-    return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
