@@ -36,6 +36,11 @@ slurm-client | test nodes of Slurm; clusters have their own | tests of environme
 slurmctld | test nodes of Slurm, on loopback; setup does not start it, and disables its service | tests of environment slurm (skipped) | test
 slurmd | test nodes of Slurm, as above | tests of environment slurm (skipped) | test
 munge | test nodes of Slurm, as above | tests of environment slurm (skipped) | test
+libvirt-clients | reach virtual machines of libvirt; their host has it | tests of environment libvirt (skipped) | test
+libvirt-daemon | test virtual machines of libvirt; setup does not start it | tests of environment libvirt (skipped) | test
+libvirt-daemon-driver-qemu | test virtual machines of libvirt, as above | tests of environment libvirt (skipped) | test
+qemu-guest-agent | be in the guest of those tests | tests of environment libvirt (skipped) | test
+netcat-openbsd | reach such machines over ssh | a test of environment libvirt (skipped) | test
 qemu-system-arm | emulate an arm64 machine with a PMU | environment qemu-arm64 | test
 podman | start containers | environment container | use
 runc | run containers where crun refuses the control groups | environment container on such hosts | use

@@ -43,16 +43,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("it takes minutes, or a quiet machine: make soak")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Kernels are unpacked once per test session, and never into the user's cache."""
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that stands for the user's cache."""
     folder = tmp_path_factory.getbasetemp()
     # Each of several workers has a folder in the session's folder.
     session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    monkeypatch.setenv("XDG_CACHE_HOME", str(session / "cache"))
-    yield
+    return session / "cache"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are unpacked once per test session, and never into the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(session_cache))
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ PROGRAMS: Mapping[str, Output] = {
     "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
     "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
     "salloc": Output(0, "slurm-wlm 22.05.8\n", ""),
+    "virsh": Output(0, "web1\ndb\n\n", ""),
     "sinfo": Output(0, "batch* 4 idle\nlong 2 down\n", ""),
     **dict.fromkeys(("unshare", "nsenter", "ip", "tc", "vde_switch"), Output(0, "", "")),
     **dict.fromkeys(("nginx", "wrk", "ab", "iperf3", "fio"), Output(0, "", "")),
@@ -185,6 +186,18 @@ def test_a_slurm_is_said_with_its_nodes_or_why_it_does_not_answer(tmp_path: Path
     assert finding.state == "degraded" and "Unable to contact" in finding.detail
     finding = look("slurm", machine(tmp_path / "none", programs=programs_but("salloc")))
     assert finding.state == "impossible"
+
+
+def test_libvirt_is_said_with_the_domains_that_run_or_why_it_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    asked = look("libvirt", machine(tmp_path))
+    assert asked.detail == "/usr/bin/virsh; domains that run: web1, db"
+    silent = {"virsh": Output(1, "", "error: failed to connect to the hypervisor\n")}
+    finding = look("libvirt", machine(tmp_path / "silent", programs=programs_but(**silent)))
+    assert finding.state == "degraded" and "failed to connect" in finding.detail
+    finding = look("libvirt", machine(tmp_path / "none", programs=programs_but("virsh")))
+    assert finding.state == "missing" and "libvirt-clients" in str(finding.remedy)
 
 
 def test_an_old_runsc_is_named_with_the_remedy(tmp_path: Path) -> None:

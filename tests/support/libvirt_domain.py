@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -20,6 +20,7 @@ from process_watch import eventually
 from vtax.environments import guest_kernel
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
+from vtax.environments.libvirt.domain import Domain
 
 PATHS = os.environ.get("PATH", "") + ":/usr/sbin"
 PROGRAMS = ("libvirtd", "virsh", "qemu-ga", "qemu-system-x86_64", "busybox")
@@ -73,14 +74,15 @@ DOMAIN = """\
 class LibvirtDaemon:
     """A running daemon; `variables` lead the programs of libvirt to it and to no other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         found = {name: shutil.which(name, path=PATHS) for name in PROGRAMS}
         if lacking := [name for name, path in found.items() if path is None]:
             packages = "libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-guest-agent"
             pytest.skip(f"no {', '.join(lacking)}: apt-get install {packages}")
-        self.folder = folder
+        # A short path, as of a socket, which an ordinary user may enter.
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="vtax-libvirt-", dir="/tmp"))
         self._programs = {name: str(path) for name, path in found.items()}
-        for each in ("", "run", "config", "config/libvirt", "cache"):
+        for each in ("run", "config", "config/libvirt", "cache"):
             (folder / each).mkdir(mode=0o700)
         socket = folder / "run/libvirt/libvirt-sock"
         self.uri = f"qemu+unix:///session?socket={socket}"
@@ -139,11 +141,22 @@ class LibvirtDaemon:
     def start(self, name: str) -> None:
         """Start a domain, and wait until its guest agent answers."""
         self.virsh("start", name)
-        deadline = time.monotonic() + BOOT_S
-        while not self.virsh("qemu-agent-command", name, '{"execute":"guest-ping"}', check=False):
-            console = self.folder / f"{name}.console"
-            assert time.monotonic() < deadline, console.read_text(errors="replace")
-            time.sleep(0.2)
+        ping = ("qemu-agent-command", name, '{"execute":"guest-ping"}')
+        console = self.folder / f"{name}.console"
+        answered = eventually(lambda: "return" in self.virsh(*ping, check=False), BOOT_S)
+        assert answered, console.read_text(errors="replace")
+
+    def inside(self, name: str, script: str) -> str:
+        """What a shell in the guest prints."""
+        domain = Domain(name, self.uri)
+        code, out, err = domain.ended(domain.execute("-c", script), 20)
+        assert code == 0, err
+        return out
+
+    def left(self, name: str) -> str:
+        """What vtax has left in a guest and of ports; nothing when all is well."""
+        ports = [line for line in self.virsh("dumpxml", name).splitlines() if "'vtax-" in line]
+        return self.inside(name, "ls /tmp; ps | grep '[v]tax-agent' || true") + "".join(ports)
 
     def _archive(self, options: Sequence[str]) -> bytes:
         """An initramfs with busybox, qemu-ga and its libraries."""
@@ -170,3 +183,4 @@ class LibvirtDaemon:
             self.virsh("destroy", name, check=False)
         self._process.terminate()
         self._process.wait(30)
+        shutil.rmtree(self.folder)

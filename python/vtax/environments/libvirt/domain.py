@@ -29,6 +29,7 @@ MOST_XML = 4 << 20
 MOST_WORD = 200
 PORT = re.compile(r"vtax-([0-9a-f]{1,16})-[0-9a-f]{12}")
 """What vtax calls a port: with the time at which it was made, in seconds since 1970."""
+_WHOLE = re.compile("[0-9]{1,15}")
 _BLOCKED = (
     "allow guest-exec and guest-exec-status in the guest (RHEL: BLACKLIST_RPC, or --allow-rpcs in "
     "FILTER_RPC_ARGS, in /etc/sysconfig/qemu-ga), and restart qemu-guest-agent there"
@@ -99,7 +100,7 @@ class Domain:
         state = self.ask("domstate").strip()
         if state != "running":
             command = _STATES.get(state)
-            typed = shlex.join(self.virsh(command, self.name)) if command else None
+            typed = command and shlex.join(self.virsh(command, self.name))
             raise self.fault(f"the domain is {state}", typed)
 
     def facts(self) -> dict[str, Any]:
@@ -129,8 +130,8 @@ class Domain:
             "libvirt": said.get("Running against daemon"),
         }
         numbers = {
-            "vcpus": int(count) if count and count.isdecimal() else None,
-            "memory_bytes": int(memory) << 10 if memory.isdecimal() else None,
+            "vcpus": int(count) if count and _WHOLE.fullmatch(count) else None,
+            "memory_bytes": int(memory) << 10 if _WHOLE.fullmatch(memory) else None,
         }
         kept = {name: text[:MOST_WORD] for name, text in words.items() if text}
         return kept | {name: each for name, each in numbers.items() if each is not None}
@@ -170,7 +171,8 @@ class Domain:
             made = PORT.fullmatch(name)
             closed = _attribute(channel, "target", "state") != "connected"
             if made and closed and time.time() - int(made[1], 16) > LEASE_S:
-                self.run(self.detach(name))
+                with contextlib.suppress(VtaxError):  # another run was faster
+                    self.run(self.detach(name))
 
     def fault(self, what: str, remedy: str | None = None) -> VtaxError:
         """An error about this domain."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ class Libvirt(elsewhere.Sized, ProcessEnvironment):
         return cls(domain, **elsewhere.limits("libvirt", options))
 
     def boot_remedy(self) -> str:
-        return f"look at: virsh domstate {self.domain.name}"
+        return f"look at: {shlex.join(self.domain.line('domstate'))}"
 
     def launch(self, allocation: Allocation) -> Launch:
         cpus = self.own_cpus()

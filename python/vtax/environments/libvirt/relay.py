@@ -72,7 +72,10 @@ def _serve(domain: Domain, port: str, script: str) -> int:
                 while end != _GUEST:
                     end = ends.get(timeout=CLOSE_S)
         domain.require_running()
-        code, _, said = domain.ended(pid, END_S)
+        try:
+            code, _, said = domain.ended(pid, END_S)
+        except VtaxError:
+            raise domain.fault("the port is closed, and its guest agent does not say why") from None
         print(said[-SHOWN:], file=sys.stderr)
         return code
 
@@ -110,7 +113,11 @@ def _reached(domain: Domain, port: str) -> Iterator[socket.socket]:
         try:
             yield far
         finally:
+            code = process.poll()
             process.kill()
+    if code:
+        remedy = f"try: {shlex.join([*reach, 'nc', '-U', path])}"
+        raise domain.fault(f"the connection with its port ended with exit code {code}", remedy)
 
 
 @contextlib.contextmanager
