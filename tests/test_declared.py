@@ -56,6 +56,7 @@ ALLOWED = {
     "studies/hpcc/setup.py": "a study names environments as a user does",
     "studies/roles.py": "checks of `vtax doctor` that studies ask for; what boots under KVM",
     "doctor/checks/clocks.py": "`xen` is a clocksource of Linux",
+    "place/advise.py": "`libvirt` is a form in which advice is given",
     "place/service_domain.py": "`xen` is a kind of service thread",
     "paging/trace/verb.py": "`qemu` is a field of its JSON: which QEMU",
     "paging/sweep/verb.py": "`native` is a paging mode of the model",

@@ -255,7 +255,9 @@ def started(
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    saved = eventually(lambda: any(p.stat().st_size > 900 for p in runs.glob("*/samples.jsonl")))
+    saved = eventually(
+        lambda: any(p.stat().st_size > 900 for p in runs.glob("*/samples.jsonl")), within_s=100
+    )
     if not saved:
         process.kill()
         raise AssertionError(process.communicate()[0])
