@@ -20,6 +20,7 @@ from vtax.environments.host_swap import NO_SWAP, HostSwap
 from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
 from vtax.environments.option_values import process_limit, usual_processes, whole_number
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.remote_machine import BOOT_TIMEOUT_S, FOLDER, script
 from vtax.workloads.base import MachineShape
 
@@ -135,8 +136,10 @@ class Elsewhere(Environment):
         return script(str(own), len(agent), serve, swap), launch
 
 
-class Sized(Elsewhere):
+class Sized(Elsewhere, ProcessEnvironment):
     """An existing machine, which says without an agent how large it is."""
+
+    cleans_up: ClassVar[bool] = True
 
     @abstractmethod
     def found(self) -> Found:
@@ -155,6 +158,14 @@ class Sized(Elsewhere):
         if self.cpus is not None and self.cpus > len(has):
             raise MisuseError(f"{self.name}: cpus={self.cpus}: it has {len(has)} CPUs")
         return has[-(self.cpus or len(has)) :]
+
+    def served(self, swap: HostSwap = NO_SWAP) -> tuple[str, Launch]:
+        """What `launched` returns, on the machine's last CPUs."""
+        cpus = self.own_cpus()
+        return self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], swap)
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return offered(machine)
 
 
 def offered(machine: Machine) -> Sequence[Capability]:

@@ -20,8 +20,6 @@ from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.console import plain_text
 from vtax.environments.elsewhere import Found
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
-from vtax.environments.machine import Machine
-from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.remote_machine import (
     RemoteMachine,
     said_by_script,
@@ -56,7 +54,7 @@ class SshClient(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Ssh(elsewhere.Sized, ProcessEnvironment):
+class Ssh(elsewhere.Sized):
     """An existing machine, reached by the system's `ssh`."""
 
     name: ClassVar[str] = "ssh"
@@ -74,7 +72,6 @@ class Ssh(elsewhere.Sized, ProcessEnvironment):
         RecordInside: "ssh:HOST",
     }
     checks: ClassVar[Sequence[type[Check]]] = (SshClient,)
-    cleans_up: ClassVar[bool] = True
 
     login: Login
     swap: HostSwap = NO_SWAP
@@ -91,8 +88,7 @@ class Ssh(elsewhere.Sized, ProcessEnvironment):
         return f"try: {by_hand(self.login.line())}"
 
     def launch(self, allocation: Allocation) -> Launch:
-        cpus = self.own_cpus()
-        line, launch = self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], self.swap)
+        line, launch = self.served(self.swap)
         # Quoted for any shell that the user may have on the machine: the script has no single
         # quote.
         argv = [*self.login.line(), f"exec /bin/sh -c '{line}'"]
@@ -100,9 +96,6 @@ class Ssh(elsewhere.Sized, ProcessEnvironment):
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         return RemoteMachine(self, work, cpus, self.pushed)
-
-    def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return elsewhere.offered(machine)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if told := said_by_script(console):

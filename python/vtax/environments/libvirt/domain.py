@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,9 +27,19 @@ AGENT_S = 20
 """Time for the guest agent to answer; an emulated guest may be slow."""
 MOST_XML = 4 << 20
 MOST_WORD = 200
-PORT = re.compile(r"vtax-([0-9a-f]{1,16})-[0-9a-f]{12}")
+PORT = re.compile(r"vtax-[0-9a-f]{1,16}-[0-9a-f]{12}")
 """What vtax calls a port: with the time at which it was made, in seconds since 1970."""
-_WHOLE = re.compile("[0-9]{1,15}")
+_FACTS: Mapping[str, tuple[str, str | None]] = {
+    "domain": ("name", None),
+    "uuid": ("uuid", None),
+    "type": (".", "type"),
+    "machine": ("os/type", "machine"),
+    "cpu_mode": ("cpu", "mode"),
+    "cpu_model": ("cpu/model", None),
+    "vcpus": ("vcpu", None),
+    "memory_bytes": ("currentMemory[@unit='KiB']", None),
+}
+"""Facts by the place in the domain's XML: an element, and its attribute or None for its text."""
 _BLOCKED = (
     "allow guest-exec and guest-exec-status in the guest (RHEL: BLACKLIST_RPC, or --allow-rpcs in "
     "FILTER_RPC_ARGS, in /etc/sysconfig/qemu-ga), and restart qemu-guest-agent there"
@@ -111,38 +121,25 @@ class Domain:
         xml = self._xml()
         if xml.get("type") not in ("kvm", "qemu"):
             raise self.fault(f"it is a domain of {xml.get('type')!s:.40}, not of QEMU")
-        memory = xml.findtext("currentMemory[@unit='KiB']", "")
-        vcpus = xml.find("vcpu")
-        count = None if vcpus is None else vcpus.get("current", vcpus.text)
+        known = {name: _said(xml, *where) for name, where in _FACTS.items()}
+        known["vcpus"] = _said(xml, "vcpu", "current") or known["vcpus"]
         version = self.run(self.virsh("version", "--daemon"))
-        said = dict(
-            re.findall(r"^(Running hypervisor|Running against daemon): (.+)$", version, re.M)
-        )
-        words = {
-            "domain": xml.findtext("name"),
-            "uuid": xml.findtext("uuid"),
-            "type": xml.get("type"),
-            "machine": _attribute(xml, "os/type", "machine"),
-            "arch": _attribute(xml, "os/type", "arch"),
-            "cpu_mode": _attribute(xml, "cpu", "mode"),
-            "cpu_model": xml.findtext("cpu/model"),
-            "hypervisor": said.get("Running hypervisor"),
-            "libvirt": said.get("Running against daemon"),
-        }
-        numbers = {
-            "vcpus": int(count) if count and _WHOLE.fullmatch(count) else None,
-            "memory_bytes": int(memory) << 10 if _WHOLE.fullmatch(memory) else None,
-        }
-        kept = {name: text[:MOST_WORD] for name, text in words.items() if text}
-        return kept | {name: each for name, each in numbers.items() if each is not None}
+        for name, words in (("hypervisor", "Running hypervisor"), ("libvirt", "against daemon")):
+            found = re.search(f"{words}: (.+)$", version, re.MULTILINE)
+            known[name] = found[1] if found else None
+        facts: dict[str, Any] = {name: text[:MOST_WORD] for name, text in known.items() if text}
+        for name, unit in (("vcpus", 1), ("memory_bytes", 1024)):
+            text = facts.pop(name, "")
+            facts |= {name: int(text) * unit} if re.fullmatch("[0-9]{1,15}", text) else {}
+        return facts
 
-    def socket_path(self, port: str) -> str:
-        """The path of a port's socket, where the domain is."""
-        for channel in self._xml().iterfind("devices/channel[@type='unix']"):
-            path = _attribute(channel, "source", "path")
-            if _attribute(channel, "target", "name") == port and path:
-                return path
-        raise self.fault(f"the domain has no port {port}")
+    def ports(self) -> Iterator[tuple[str, str, bool]]:
+        """vtax's ports: name, path of the socket, and whether the guest has it open."""
+        for channel in self._xml().iterfind("devices/channel"):
+            name = _said(channel, "target", "name") or ""
+            if PORT.fullmatch(name):
+                opened = _said(channel, "target", "state") == "connected"
+                yield name, _said(channel, "source", "path") or "", opened
 
     def reach(self) -> list[str]:
         """What comes before a command line that is to run where the domain is.
@@ -166,11 +163,8 @@ class Domain:
 
     def sweep(self) -> None:
         """Take away ports that no agent has open, and whose vtax was killed with all it started."""
-        for channel in self._xml().iterfind("devices/channel"):
-            name = _attribute(channel, "target", "name") or ""
-            made = PORT.fullmatch(name)
-            closed = _attribute(channel, "target", "state") != "connected"
-            if made and closed and time.time() - int(made[1], 16) > LEASE_S:
+        for name, _, opened in self.ports():
+            if not opened and time.time() - int(name.split("-")[1], 16) > LEASE_S:
                 with contextlib.suppress(VtaxError):  # another run was faster
                     self.run(self.detach(name))
 
@@ -218,9 +212,10 @@ def alias(port: str) -> str:
     return f"ua-{port}"
 
 
-def _attribute(xml: ElementTree.Element, path: str, name: str) -> str | None:
+def _said(xml: ElementTree.Element, path: str, attribute: str | None) -> str | None:
+    """An attribute, or the text, of the element at a path."""
     found = xml.find(path)
-    return None if found is None else found.get(name)
+    return None if found is None else found.get(attribute) if attribute else found.text
 
 
 def _text(answer: Mapping[str, Any], name: str) -> str:

@@ -20,8 +20,6 @@ from vtax.environments import elsewhere
 from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.libvirt.domain import Domain
-from vtax.environments.machine import Machine
-from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.remote_machine import RemoteMachine, said_by_script
 
 _RELAY = "vtax.environments.libvirt.relay"
@@ -52,7 +50,7 @@ class LibvirtClient(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Libvirt(elsewhere.Sized, ProcessEnvironment):
+class Libvirt(elsewhere.Sized):
     """A virtual machine of libvirt's that runs already, entered by its guest agent."""
 
     name: ClassVar[str] = "libvirt"
@@ -72,7 +70,6 @@ class Libvirt(elsewhere.Sized, ProcessEnvironment):
         RecordInside: "libvirt:DOMAIN",
     }
     checks: ClassVar[Sequence[type[Check]]] = (LibvirtClient,)
-    cleans_up: ClassVar[bool] = True
 
     domain: Domain
 
@@ -87,8 +84,7 @@ class Libvirt(elsewhere.Sized, ProcessEnvironment):
         return f"look at: {shlex.join(self.domain.line('domstate'))}"
 
     def launch(self, allocation: Allocation) -> Launch:
-        cpus = self.own_cpus()
-        line, launch = self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))])
+        line, launch = self.served()
         port = f"vtax-{int(time.time()):x}-{secrets.token_hex(6)}"
         own = (self.domain.name, self.domain.connect or "", port, line)
         return replace(
@@ -102,9 +98,6 @@ class Libvirt(elsewhere.Sized, ProcessEnvironment):
         self.domain.require_running()
         self.domain.sweep()
         return DomainMachine(self, work, cpus)
-
-    def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return elsewhere.offered(machine)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         return said_by_script(console)

@@ -67,8 +67,8 @@ def _serve(domain: Domain, port: str, script: str) -> int:
         _copying(far, near, ends, _DOMAIN)
         end = ends.get()
         if end == _VTAX:
-            _close(far)
-            with contextlib.suppress(queue.Empty):
+            with contextlib.suppress(OSError, queue.Empty):
+                far.shutdown(socket.SHUT_RDWR)
                 while end != _GUEST:
                     end = ends.get(timeout=CLOSE_S)
         domain.require_running()
@@ -95,7 +95,8 @@ def _attached(domain: Domain, port: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _reached(domain: Domain, port: str) -> Iterator[socket.socket]:
     """A connection with the port's socket."""
-    path, reach = domain.socket_path(port), domain.reach()
+    reach = domain.reach()
+    path = next((path for name, path, _ in domain.ports() if name == port), "")
     if not reach:
         with socket.socket(socket.AF_UNIX) as far:
             try:
@@ -156,11 +157,6 @@ def _copying(
         ends.put(end)
 
     threading.Thread(target=copy, daemon=True).start()
-
-
-def _close(far: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        far.shutdown(socket.SHUT_RDWR)
 
 
 if __name__ == "__main__":
