@@ -41,7 +41,7 @@ def daemon(session_cache: Path) -> Iterator[LibvirtDaemon]:
         running = LibvirtDaemon()
     with running:
         running.define("web1")
-        running.define("locked", ["--blacklist=guest-exec,guest-exec-status,guest-file-open"])
+        running.define("locked", ["-b", "guest-exec,guest-exec-status,guest-file-open"])
         running.start("web1")
         yield running
 
@@ -312,7 +312,7 @@ def attach(daemon: LibvirtDaemon, port: str) -> None:
 def test_a_domain_destroyed_in_the_middle_costs_no_finished_sample(
     daemon: LibvirtDaemon, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    process = started(spec(daemon, "web1"), tmp_path, environment)
+    process = started(spec(daemon, "web1"), tmp_path, environment, reps=60)
     daemon.virsh("destroy", "web1")
     printed = process.communicate(timeout=60)[0]
     assert process.returncode == 1 and "Traceback" not in printed

@@ -41,8 +41,8 @@ _FACTS: Mapping[str, tuple[str, str | None]] = {
 }
 """Facts by the place in the domain's XML: an element, and its attribute or None for its text."""
 _BLOCKED = (
-    "allow guest-exec and guest-exec-status in the guest (RHEL: BLACKLIST_RPC, or --allow-rpcs in "
-    "FILTER_RPC_ARGS, in /etc/sysconfig/qemu-ga), and restart qemu-guest-agent there"
+    "allow guest-exec and guest-exec-status in the guest (RHEL: FILTER_RPC_ARGS, BLOCK_RPCS or "
+    "BLACKLIST_RPC in /etc/sysconfig/qemu-ga), and restart qemu-guest-agent there"
 )
 _REMEDIES = (
     ("agent is not configured", "give the domain the channel org.qemu.guest_agent.0, and install "
