@@ -26,8 +26,12 @@ from vtax.core.statistics.statistics import (
 )
 from vtax.core.statistics.verdicts import ERROR, both, judge, judge_control, smallest_detectable
 
-KVM_COUNTERS = "kvm."
-"""The names of metrics that a lab's emulated host gives, not the workload, begin with this."""
+_NOT_OF_WORKLOAD = {
+    "kvm.": "this environment cannot read KVM's counters (capability kvm-counters)",
+    "host.": "no host= says where this environment's host can be read",
+}
+"""Why an environment lacks metrics that are not the workload's, by the beginnings of their
+names."""
 Expected = Sequence[tuple[str, str, Better]]
 """(name, unit, better) of metrics, in display order."""
 
@@ -224,9 +228,8 @@ def why_not(record: ComparisonRecord, label: str, metric: str) -> str:
         return f"{len(failed)} of {record.repetitions} repetitions failed: {failed[-1].message}"
     if record.state != "complete":
         return "the run ended before a repetition gave this value"
-    if metric.startswith(KVM_COUNTERS):
-        return "this environment cannot read KVM's counters (capability kvm-counters)"
-    return "the workload gave no value here"
+    own = next((why for name, why in _NOT_OF_WORKLOAD.items() if metric.startswith(name)), None)
+    return own or "the workload gave no value here"
 
 
 def _compared(result: Result, ratio: Estimate, mean: Estimate, margin: float) -> Result:

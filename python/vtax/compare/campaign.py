@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,6 +57,8 @@ class Seen:
     boots: list[float] = field(default_factory=list)
     left_processes: int = 0
     """The most processes that a command left running."""
+    absent: Counter[str] = field(default_factory=Counter)
+    """In how many repetitions an instrument lacks values, by the reason."""
 
 
 @dataclass(eq=False)
@@ -267,6 +270,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
 
     def done(self, done: Done) -> None:
         name, own = self.request.workload.name, self._point(done.step)
+        self._seen[done.step.variant].absent.update(dict.fromkeys(done.repetition.absent, 1))
         metrics = done.repetition.metrics
         for metric in metrics:
             if metric.reading is not None:
@@ -341,6 +345,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             emulated_clock=variant.environment.emulates_clock(),
             host_clock=variant.environment.has_host_clock(),
             left_processes=seen.left_processes,
+            absent=dict(seen.absent),
             differences=differ,
             notes=((variant.note,) if variant.note else ()) + seen.notes,
         )

@@ -172,6 +172,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Repetitions on a single node cannot show by how much.",
             "Let rounds visit several nodes (slurm:PARTITION,nodes=N).",
         ),
+        "absent-values": Explanation(
+            "Values that are absent",
+            "What was to be read beside the program, such as on the host around the machine, could "
+            "not be read in some repetitions. The program's own results are complete.",
+            "Look at the reason; docs/environments.md says when the host's values are absent.",
+        ),
         "cut-short": Explanation(
             "The run was cut short",
             "Not all planned repetitions ran, because time was up or somebody stopped the run. "

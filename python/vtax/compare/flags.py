@@ -59,6 +59,7 @@ def flags(
         found += _too_short(environment, runs)
         found += _steal(environment, runs)
         found += _left_processes(environment)
+        found += _absent(environment, len(runs))
         found += _clock_disagreement(environment, runs)
         found += _host_time(environment, runs)
         found += _drift(record, environment, grouped)
@@ -167,6 +168,12 @@ def _left_processes(environment: EnvironmentRecord) -> Iterator[Flag]:
             "started went on, until vtax ended them; what was left to do is in no time here. Let "
             "the command wait, as with sh's wait.",
         )
+
+
+def _absent(environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
+    for why, count in environment.absent.items():
+        said = f"In {count} of {_times(n, 'repetition')} there are no values of some: {why}."
+        yield Flag(environment.label, None, "absent-values", said)
 
 
 def _timer_inversion(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:

@@ -27,8 +27,8 @@ RANKED = (
     "one-node", "steal-unknown",
 )  # fmt: skip
 """Kinds of flags, from those that could turn the answer round to those that could blur it."""
-HARMLESS = frozenset({"coarse-values", "fits-cache", "host-time", "noise-floor", "short-kernel",
-                      "unit-converted"})  # fmt: skip
+HARMLESS = frozenset({"absent-values", "coarse-values", "fits-cache", "host-time", "noise-floor",
+                      "short-kernel", "unit-converted"})  # fmt: skip
 """Kinds that cannot change a verdict: the interval has them in it, or they say what was measured
 and not how well."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vtax.core.clocks import Skew
     from vtax.environments.agent import Finished
     from vtax.environments.base import MachineLike
+    from vtax.environments.host_reading import Reading
     from vtax.environments.kvm_counters import Counters
     from vtax.environments.machine_command import MachineCommand
     from vtax.workloads.base import Outcome
@@ -133,6 +134,17 @@ class KvmCounters(Capability):
 
 
 @dataclass(frozen=True, slots=True)
+class HostReadings(Capability):
+    """The host that the machine is a guest of, where vtax has an agent, too."""
+
+    name: ClassVar[str] = "host-readings"
+    about: ClassVar[str] = "what it costs its own host can be read there"
+
+    read: Callable[[], Reading]
+    """Totals of the host; where it is lost they are absent, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
 class Switch(Capability):
     """Running guests are switched between nested and shadow paging."""
 
@@ -246,6 +258,7 @@ ALL: tuple[type[Capability], ...] = (
     RecordInside,
     CountPrograms,
     KvmCounters,
+    HostReadings,
     Switch,
     Pause,
     GuestPage,

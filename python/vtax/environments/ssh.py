@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,12 +14,13 @@ from typing import Any, ClassVar, Self
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
-from vtax.environments import elsewhere, host_swap
+from vtax.environments import elsewhere, host_side, host_swap
 from vtax.environments.agent import SHOWN_NOISE
 from vtax.environments.base import Allocation, Launch, MachineLike, register
-from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments.capabilities import Capability, Files, HostReadings, RecordInside
 from vtax.environments.console import plain_text
 from vtax.environments.elsewhere import Found
+from vtax.environments.host_side import HostOf
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.remote_machine import (
     RemoteMachine,
@@ -59,33 +61,49 @@ class Ssh(elsewhere.Sized):
 
     name: ClassVar[str] = "ssh"
     keys: ClassVar[Mapping[str, str]] = {
-        "host": "[user@]host[:port]; stands first, without host=",
+        "login": "[user@]host[:port]; stands first, without login=",
         "cpus": "number of CPUs (default: all)",
         **host_swap.KEYS,
         **elsewhere.KEYS,
         "config": "ssh's configuration file (default: the user's)",
+        **host_side.KEYS,
     }
-    target_key: ClassVar[str] = "host"
+    target_key: ClassVar[str] = "login"
     examples: ClassVar[Sequence[str]] = ("ssh:me@node7", "ssh:node7:2222,cpus=4,mem=8G")
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "ssh:HOST",
         RecordInside: "ssh:HOST",
+        HostReadings: "ssh:GUEST,host=ssh:HOST",
     }
     checks: ClassVar[Sequence[type[Check]]] = (SshClient,)
 
     login: Login
     swap: HostSwap = NO_SWAP
+    host: HostOf | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        if "host" not in options:
-            raise MisuseError("ssh: no host is given", "write for example ssh:me@node7")
-        login = Login.parse(options["host"], options.get("config"))
+        if "login" not in options:
+            raise MisuseError("ssh: no machine is given", "write for example ssh:me@node7")
+        login = Login.parse(options["login"], options.get("config"))
         space = HostSwap.from_options("ssh", options)
-        return cls(login, space, **elsewhere.limits("ssh", options))
+        host = HostOf.from_options("ssh", options)
+        return cls(login, space, host, **elsewhere.limits("ssh", options))
+
+    def offered(self) -> frozenset[type[Capability]]:
+        return frozenset(self.offers) - ({HostReadings} if self.host is None else set())
 
     def boot_remedy(self) -> str:
         return f"try: {by_hand(self.login.line())}"
+
+    def check(self) -> None:
+        elsewhere.Sized.check(self)
+        if self.host is not None:
+            binaries.find("vtax-host")
+            self.host.environment.check()
+
+    def session(self) -> AbstractContextManager[None]:
+        return host_side.using((self.login, self.host), self.host) if self.host else nullcontext()
 
     def launch(self, allocation: Allocation) -> Launch:
         line, launch = self.served(self.swap)
@@ -95,7 +113,16 @@ class Ssh(elsewhere.Sized):
         return replace(launch, argv=argv, environment=os.environ)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        return RemoteMachine(self, work, cpus, self.pushed)
+        with ExitStack() as stack:
+            machine = RemoteMachine(self, work, cpus, self.pushed)
+            stack.callback(machine.close)
+            if self.host is not None:
+                host_side.joined((self.login, self.host), machine, work / "host", cpus)
+            stack.pop_all()
+            return machine
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return (*elsewhere.offered(machine), *host_side.readings((self.login, self.host)))
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if told := said_by_script(console):

@@ -109,5 +109,6 @@ def _environment(own: EnvironmentRecord, parts: Sequence[Part]) -> EnvironmentRe
             "notes": (*dict.fromkeys(n for one in alike for n in one.notes), f"Nodes: {nodes}."),
             "differences": tuple(dict.fromkeys(d for one in alike for d in one.differences)),
             "left_processes": max(each.left_processes for each in alike),
+            "absent": dict(sum((Counter(each.absent) for each in alike), Counter[str]())),
         }
     )

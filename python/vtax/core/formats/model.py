@@ -205,6 +205,8 @@ class EnvironmentRecord(MachineRecord):
     """The path and version of each library in it."""
     left_processes: int = 0
     """The most processes that a repetition left running."""
+    absent: dict[str, int] = Field(default_factory=dict)
+    """Why instruments lack values, each with the number of repetitions that lack them."""
     differences: tuple[str, ...] = ()
     """What still differs from the baseline, in sentences."""
 

@@ -38,6 +38,8 @@ class Repetition:
     finished: Sequence[Finished] = ()
     """How the command ended: once, or once per guest."""
     metrics: list[Metric] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    """Why instruments could not measure something, each in a clause."""
     step: str = ""
     """The folder of the step that it is, or for which it warms up."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from vtax.core.errors import MisuseError
 from vtax.core.runner.instruments.counts import Counts
 from vtax.core.runner.instruments.host_cpu import HostCpu
+from vtax.core.runner.instruments.host_readings import HostSide
 from vtax.core.runner.instruments.kvm_counters import Counting
 from vtax.core.runner.instruments.record import Recording
 from vtax.core.runner.repetition import Instrument
@@ -17,10 +18,11 @@ from vtax.environments.base import Environment, offering
 INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
     "counts": Counts,
     "host-cpu": HostCpu,
+    "host-side": HostSide,
     "kvm-counters": Counting,
     "record": Recording,
 }
-ALWAYS = ("kvm-counters",)
+ALWAYS = ("kvm-counters", "host-side")
 """Instruments that cost next to nothing: each is used wherever a machine has what it needs."""
 
 
