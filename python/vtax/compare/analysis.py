@@ -29,6 +29,7 @@ from vtax.core.statistics.verdicts import ERROR, both, judge, judge_control, sma
 _NOT_OF_WORKLOAD = {
     "kvm.": "this environment cannot read KVM's counters (capability kvm-counters)",
     "host.": "no host= says where this environment's host can be read",
+    "host_cpu_s": "it is of --with host-cpu here, and of host= over ssh",
 }
 """Why an environment lacks metrics that are not the workload's, by the beginnings of their
 names."""

@@ -172,7 +172,7 @@ def _left_processes(environment: EnvironmentRecord) -> Iterator[Flag]:
 
 def _absent(environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
     for why, count in environment.absent.items():
-        said = f"In {count} of {_times(n, 'repetition')} there are no values of some: {why}."
+        said = f"In {count} of {_times(n, 'repetition')} some values are absent: {why}."
         yield Flag(environment.label, None, "absent-values", said)
 
 

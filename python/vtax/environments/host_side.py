@@ -8,6 +8,7 @@ time between them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ class HostSide:
         self._guest: Guest | None = None
         self._absent: tuple[str, ...] = ()
         """Why values are absent, until the guest is looked for again."""
+        self._script = _SCRIPT
 
     def join(self, guest: MachineLike, work: Path, cpus: Sequence[int]) -> None:
         """Look for the guest on its host; `work`: a new folder of this machine for what is read.
@@ -129,9 +131,8 @@ class HostSide:
     def _find(self, guest: MachineLike) -> Guest:
         """The guest among those of the host. Raises VtaxError when none or several may be it."""
         here, there = guest.offer(Files), self._started.offer(Files)
-        inside = self._started.offer(RecordInside)
-        assert here is not None and there is not None and inside is not None
-        line = [inside.program(), "place", "threads", "--for", "0.02s", "--json"]
+        assert here is not None and there is not None
+        line = [self._program, "place", "threads", "--for", "0.02s", "--json"]
         try:
             known = host_guests.guests(foreign_json.parse_object(self._run(line, FIND_S)))
         except (LookupError, TypeError, ValueError):
@@ -154,17 +155,33 @@ class HostSide:
         """Why values of a guest will be absent; nothing where all can be read."""
         if VCPU not in guest.roles.values():
             yield _NO_VCPU
+        self._script = _SCRIPT
         if self._read(guest, 0.0).kvm is None:
+            # It looks through all processes of the host, which takes time.
+            self._script = host_reading.SCRIPT
             yield f"KVM has no counters of process {guest.pid} there, or shows them to root alone"
 
     def _read(self, guest: Guest, begin_s: float) -> Reading:
-        line = ["sh", "-c", _SCRIPT, self._of.environment.agent_inside(), *map(str, guest.pids)]
+        line = [
+            "sh",
+            "-c",
+            self._script,
+            self._of.environment.agent_inside(),
+            *map(str, guest.pids),
+        ]
         said, _, counters = self._run(line, READ_S).partition("\n{")
         busy_s, threads = host_reading.totals(said)
         kvm: Counters | None = None
         with contextlib.suppress(VtaxError, ValueError):
             kvm = kvm_counters.of_guest(foreign_json.parse_object("{" + counters), guest.pid)
         return Reading(begin_s, time.monotonic(), self._absent, busy_s, threads, guest.roles, kvm)
+
+    @functools.cached_property
+    def _program(self) -> str:
+        """The path of vtax-host on the host."""
+        inside = self._started.offer(RecordInside)
+        assert inside is not None
+        return inside.program()
 
     @property
     def _started(self) -> MachineLike:
