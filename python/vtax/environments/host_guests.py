@@ -79,7 +79,7 @@ def own_uuid(pull: Callable[[str], bytes]) -> uuid.UUID | None:
 
 def uuid_of_process(pull: Callable[[str], bytes], pid: int) -> uuid.UUID | None:
     """The UUID on QEMU's command line; None: it has none there."""
-    with contextlib.suppress(VtaxError, ValueError):
+    with contextlib.suppress(VtaxError, ValueError, IndexError):
         words = pull(f"/proc/{pid}/cmdline").decode().split("\0")
         return uuid.UUID(words[words.index("-uuid") + 1])
     return None
