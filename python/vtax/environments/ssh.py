@@ -83,11 +83,15 @@ class Ssh(elsewhere.Sized):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        if "login" not in options:
-            raise MisuseError("ssh: no machine is given", "write for example ssh:me@node7")
-        login = Login.parse(options["login"], options.get("config"))
+        given = dict(options)
+        if "login" not in given and "host" in given:
+            # ssh:host=NAME has no other machine whose host it could be.
+            given["login"] = given.pop("host")
+        if "login" not in given:
+            raise MisuseError("ssh: no host is given", "write for example ssh:me@node7")
+        login = Login.parse(given["login"], options.get("config"))
         space = HostSwap.from_options("ssh", options)
-        host = HostOf.from_options("ssh", options)
+        host = HostOf.from_options("ssh", given)
         return cls(login, space, host, **elsewhere.limits("ssh", options))
 
     def offered(self) -> frozenset[type[Capability]]:
