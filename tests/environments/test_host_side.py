@@ -224,12 +224,17 @@ def test_a_host_that_does_not_have_the_guest_is_one_line(
     guest, host = servers
 
     def refused(options: str) -> str:
-        argv = ["compare", "--in", f"{guest.spec},{options}", "--baseline", "none", "--reps", "1"]
-        done = run(environment, *argv, "--out", str(tmp_path / "runs"), "--", "true")
-        return one_line(done, 1)
+        own = build(f"{guest.spec},{options}")
+        work = tmp_path / options[:60].replace("/", "-")
+        work.mkdir()
+        with pytest.raises(VtaxError) as raised, own.session():
+            own.check()
+            own.start(work, [0])
+        return str(raised.value)
 
     with stopped_guest("vtax-test-one") as one, stopped_guest("vtax-test-two"):
-        said = refused("host=native")
+        argv = ["compare", "--in", f"{guest.spec},host=native", "--baseline", "none"]
+        said = one_line(run(environment, *argv, "--out", str(tmp_path / "runs"), "--", "true"), 1)
         assert "several guests of QEMU may be it" in said and "domain= or pid=" in said
         assert f"vtax-test-one (process {one})" in said and "vtax-test-two (process" in said
         said = refused(f"host=native,domain=vtax-test-two,pid={one}")
