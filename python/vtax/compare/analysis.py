@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vtax.compare.detection import as_run, detections
 from vtax.compare.flags import Grouped, flags
 from vtax.compare.nodes import spreads
 from vtax.compare.repetitions import repetitions_needed
 from vtax.core.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 from vtax.core.statistics.clocks import clock_flags, program_times
 from vtax.core.statistics.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
+from vtax.core.statistics.places import placed
 from vtax.core.statistics.results import Compared, Comparison, Result, Verdict
 from vtax.core.statistics.rounds import Run, log_ratio, sign_flip_p
 from vtax.core.statistics.statistics import (
@@ -66,6 +68,7 @@ def compare(
         results=found,
         flags=(*flags(record, grouped, found), *clock_flags(record, by_clock)),
         nodes=spreads(record, samples),
+        detection=detections(record, samples),
     )
 
 
@@ -121,13 +124,6 @@ def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
     )
 
 
-def as_run(sample: Sample) -> Run:
-    """The sample's value with its round and boot."""
-    # Older versions of vtax ran every variant once in each round.
-    own = sample.repetition if sample.round is None else sample.round
-    return Run(own, sample.boot, sample.value)
-
-
 def _result(
     record: ComparisonRecord,
     environment: EnvironmentRecord,
@@ -157,7 +153,7 @@ def _result(
     best = _percent(own.description.best, base.description.best, better)
     result = dataclasses.replace(result, percent_of_baseline=percent, percent_of_baseline_best=best)
     base_runs = _all_runs_of_baseline(record, environment, name, analysed)
-    ratio, mean = log_ratio(own.runs, base_runs), log_ratio_of_means(own.runs, base_runs)
+    ratio, mean = (placed(each, own.runs, base_runs) for each in (log_ratio, log_ratio_of_means))
     if ratio is None or mean is None:
         return result
     performance = (ratio, mean) if better == "higher" else (-ratio, -mean)
@@ -166,7 +162,8 @@ def _result(
     if environment.role != "control":
         return compared
     questions = sum(label == environment.label for label, _ in analysed)
-    chance = sign_flip_p(own.runs, base_runs, ERROR / questions)
+    # The sides of a duet do not change places in each round independently of the others.
+    chance = None if record.duet else sign_flip_p(own.runs, base_runs, ERROR / questions)
     control = judge_control(ratio, record.margin_percent, questions, chance)
     return dataclasses.replace(compared, control=control)
 

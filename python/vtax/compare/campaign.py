@@ -28,6 +28,7 @@ from vtax.core.formats.model import (
     Sample,
 )
 from vtax.core.runner.campaign import StagedCampaign
+from vtax.core.runner.duet import swapped
 from vtax.core.runner.instruments import usable
 from vtax.core.runner.matching import ComparedVariant, Observed, differences
 from vtax.core.runner.repetition import Repetition
@@ -138,6 +139,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             warm_up=request.warm_up,
             reboot=request.reboot,
             max_output_bytes=request.max_output_bytes,
+            duet=bool(request.places),
         )
 
     def _variants(self) -> Sequence[Variant]:
@@ -165,8 +167,12 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
         name = f"r{number:03d}"
         out = self.folder.instruments(label) / name
         in_round = self._order.rounds[own]
-        command = self.request.command_of(in_round)
-        return self._step(label, number, command, name, out, in_round, own_round=in_round)
+        command, places = self.request.command_of(in_round), self.request.places
+        at = (list(self._seen).index(label) + swapped(self.request.seed, in_round)) % 2
+        cpus = places[at] if places else ()
+        return self._step(
+            label, number, command, name, out, in_round, own_round=in_round, cpus=cpus
+        )
 
     def record(self) -> ComparisonRecord:
         request, drawing = self.request, self.request.drawing
@@ -188,6 +194,7 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
             budget_s=request.budget_s,
             margin_percent=request.margin_percent,
             clock=request.clock,
+            duet=bool(request.places),
             seed=request.seed,
             workdir=None if request.workdir is None else str(request.workdir),
             commit=request.commit,
@@ -236,7 +243,10 @@ class ComparisonCampaign(StagedCampaign[ComparisonRequest, ComparisonRecord, int
 
         if max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
             return ()
-        return self._order.add(next_runs(self.record(), self.samples, until))
+        runs = next_runs(self.record(), self.samples, until)
+        if runs and self.request.places:
+            runs = dict.fromkeys(self._seen, 1)
+        return self._order.add(runs)
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
         seen = self._seen[variant.label]

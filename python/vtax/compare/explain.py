@@ -117,6 +117,20 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "by the host's. Rates that the program computed with its own clock are off by as much.",
             "Prefer metrics that vtax timed on the host, and check the guest's clock source.",
         ),
+        "duet": Explanation(
+            "Both ran at once",
+            "With --duet the two environments run at the same time on different CPUs, and swap "
+            "them in half of the rounds. What disturbs the machine hits both and falls out of "
+            "their ratio, but each also slows the other: caches, memory bandwidth, a shared core.",
+            "Compare such times with those of duets alone, never with runs that had the machine "
+            "to themselves.",
+        ),
+        "duet-overlap": Explanation(
+            "A duet that soon was a solo",
+            "One of the two took much longer and ran alone for much of its time. Noise of that "
+            "part is not shared, and the program is not slowed there by the other.",
+            "Compare without --duet: interleaved rounds do not need runs of the same length.",
+        ),
         "host-time": Explanation(
             "The host's time instead of the machine's",
             "The machine said that a run took less time than passed on the host from its beginning "

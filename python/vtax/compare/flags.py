@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vtax.compare.duet import duet_flags
 from vtax.compare.readings import reading_flags
 from vtax.core.clocks import least_s
 from vtax.core.formats.model import (
@@ -67,6 +68,9 @@ def flags(
         found += _coarse(record, environment, own)
         found += _audited(record, environment)
         found += reading_flags(record, environment.label)
+    found += duet_flags(
+        record, [r for e in record.environments for r in repetitions(grouped, e.label)]
+    )
     found += _one_boot(record, grouped)
     found += _one_node(record, grouped)
     found += _fits_cache(record)

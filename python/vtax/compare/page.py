@@ -40,7 +40,8 @@ from vtax.core.page.page import (
     drawn,
     parted,
 )
-from vtax.core.statistics.results import Comparison, Result, Verdict
+from vtax.core.statistics.detection import MOST
+from vtax.core.statistics.results import Comparison, Detection, Result, Verdict
 
 TONES = {
     Verdict.SLOWER: Tone.BAD,
@@ -71,6 +72,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "results": [_result_json(each) for each in comparison.results],
         "flags": [asdict(flag) for flag in comparison.flags],
         "nodes": [asdict(each) for each in comparison.nodes],
+        "detection": [asdict(each) for each in comparison.detection],
     }
 
 
@@ -101,7 +103,9 @@ def page(
             Section(notes=tuple(_references(comparison))),
             *_table(comparison),
             Section(notes=tuple(_legend(comparison)), apart=True),
-            Section(notes=(*_answers(comparison), *said[:few]), apart=True),
+            Section(
+                notes=(*_answers(comparison), *_detection(comparison), *said[:few]), apart=True
+            ),
             *node_page.sections(comparison),
             *(bill_sections.sections(bill) if bill else ()),
             Section(notes=tuple(said[few:]), depth=Depth.FULL),
@@ -128,6 +132,8 @@ def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
     for name, source in record.drawn.items():
         yield f"{name}, drawn in each round", source
     each = record.reboot == "each"
+    if record.duet:
+        yield "Duet", "both environments at once, on CPUs that they swap in half of the rounds"
     yield "Reboot", "afresh for each repetition" if each else "never between repetitions"
     yield "Time budget", "none" if record.budget_s is None else seconds_text(record.budget_s)
     yield "Equivalence margin", verdicts.margin_text(record.margin_percent)
@@ -240,6 +246,24 @@ def _answers(comparison: Comparison) -> Iterator[Note]:
     margin = comparison.record.margin_percent
     for each in summary.summarise(comparison):
         yield _about(each.environment, "=", f"{summary.headline(each, margin)}.")
+
+
+def _detection(comparison: Comparison) -> Iterator[Note]:
+    """How long it takes to see small differences, a line for each environment."""
+    for env in comparison.record.environments:
+        if found := [each for each in comparison.detection if each.environment == env.label]:
+            said = "; ".join(map(_detection_text, found))
+            yield _about(env, "~", f"to see in {one_line(found[0].metric)}, power 80 %: {said}.")
+
+
+def _detection_text(found: Detection) -> str:
+    """`1 %: 45 rounds (24 to 170), 2 min`."""
+    if found.rounds is None or found.low is None or found.seconds is None:
+        return f"{found.percent:g} %: more than {MOST} rounds"
+    most = "more" if found.high is None else str(found.high)
+    span = f"{found.low} {'or' if found.high is None else 'to'} {most}"
+    took = seconds_text(found.seconds)
+    return f"{found.percent:g} %: about {found.rounds} rounds ({span}), {took}"
 
 
 def _notes(comparison: Comparison) -> Iterator[Note]:

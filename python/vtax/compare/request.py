@@ -45,6 +45,9 @@ class ComparisonRequest(Request):
     """Whether to audit the environments' clocks before and after."""
     instruments: Sequence[Instrument] = ()
     """Instruments; each is used where the environment has what it needs."""
+    places: tuple[tuple[int, ...], ...] = ()
+    """The CPUs of each of two environments that run at once; they swap them in half of the rounds.
+    Empty: one runs after the other."""
     drawing: Drawing | None = None
     """What each round draws; `workload` is that of the first. None: all rounds run the same."""
     shape: MachineShape = field(init=False)

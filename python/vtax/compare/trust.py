@@ -23,12 +23,12 @@ _STATES = {
 RANKED = (
     "not-believed", "assumed-direction", "timer-inversion", "left-processes", "clock-verdict",
     "aa-control", "clock-disagreement", "emulator-time", "audit", "several-matches",
-    "failures", "steal", "drift", "too-short", "cut-short", "few-repetitions", "one-boot",
-    "one-node", "steal-unknown",
+    "failures", "duet-overlap", "steal", "drift", "too-short", "cut-short", "few-repetitions",
+    "one-boot", "one-node", "steal-unknown",
 )  # fmt: skip
 """Kinds of flags, from those that could turn the answer round to those that could blur it."""
-HARMLESS = frozenset({"absent-values", "coarse-values", "fits-cache", "host-time", "noise-floor",
-                      "short-kernel", "unit-converted"})  # fmt: skip
+HARMLESS = frozenset({"absent-values", "coarse-values", "duet", "fits-cache", "host-time",
+                      "noise-floor", "short-kernel", "unit-converted"})  # fmt: skip
 """Kinds that cannot change a verdict: the interval has them in it, or they say what was measured
 and not how well."""
 

@@ -233,6 +233,14 @@ class ComparisonOptions:
 class CompareOptions(ComparisonOptions):
     """The options of `vtax compare`."""
 
+    duet: Annotated[
+        bool,
+        typer.Option(
+            "--duet",
+            help="Run both environments at once, on CPUs that they swap at random: noise from "
+            "outside hits both. For exactly two.",
+        ),
+    ] = False
     against: gate.Against = None
     fail_over: gate.FailOver = None
     junit: gate.Junit = None
@@ -264,13 +272,17 @@ def compare(options: CompareOptions) -> None:
         options.against, options.fail_over, *files, beside=options.out, as_json=options.as_json
     )
     if _is_sweep(options):
-        if not held.is_empty:
+        if options.duet or not held.is_empty:
             raise MisuseError(
-                "--against and --markdown are for one comparison", "leave out --param"
+                "--duet, --against and --markdown are for one comparison", "leave out --param"
             )
         sweep(options)
         return
     request = request_of(options)
+    if options.duet:
+        from vtax.compare.duet import paired
+
+        request = paired(request)
     held.require(Measured.asked(request))
     require(request)
     folder = RunFolder.create(options.out, request.name)

@@ -93,6 +93,8 @@ class Finished:
     last looked at; None: it was not looked at again."""
     emulated_clock: bool = False
     """Whether the machine's clock is an emulator's, which need not follow the host's."""
+    began_s: float | None = None
+    """When the command began, by the host's monotonic clock; None: not known."""
 
     @property
     def by_host(self) -> bool:
@@ -234,7 +236,11 @@ class Agent:
         except TypeError:
             raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
         finished = Finished(
-            told, span.host_wall_s, span.longest_s, emulated_clock=self._emulated_clock
+            told,
+            span.host_wall_s,
+            span.longest_s,
+            emulated_clock=self._emulated_clock,
+            began_s=span.began_s,
         )
         return self._looked_again(finished) if finished.by_host else finished
 

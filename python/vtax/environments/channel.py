@@ -205,6 +205,9 @@ class Channel:
                 raise ForgedAnswerError
 
     def close(self) -> None:
+        # Another thread may wait for an answer: closing alone would not end its wait.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def __enter__(self) -> Self:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vtax.compare.analysis import as_run, by_metric, why_not
+from vtax.compare.analysis import by_metric, why_not
+from vtax.compare.detection import as_run
 from vtax.compare.history.surroundings import environments, unlike
 from vtax.core.formats.model import Better, ComparisonRecord, Sample
 from vtax.core.statistics.results import Verdict

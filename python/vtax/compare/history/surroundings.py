@@ -40,13 +40,15 @@ class Measured:
     @classmethod
     def by(cls, record: ComparisonRecord) -> Self:
         """What a run has measured."""
-        return cls(record.workload, record.workload_parameters, tuple(environments(record)))
+        duet = {"--duet": True} if record.duet else {}
+        return cls(record.workload, record.workload_parameters | duet, tuple(environments(record)))
 
     @classmethod
     def asked(cls, request: ComparisonRequest) -> Self:
         """What a run is going to measure."""
         own = (each.label for each in request.compared_variants if each.role != "control")
-        return cls(request.workload.name, request.workload.parameters(), tuple(own))
+        duet = {"--duet": True} if request.places else {}
+        return cls(request.workload.name, request.workload.parameters() | duet, tuple(own))
 
 
 def environments(record: ComparisonRecord) -> dict[str, EnvironmentRecord]:

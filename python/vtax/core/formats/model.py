@@ -90,6 +90,13 @@ class Sample:
     """The node that the repetition ran on; None: the environment is one machine."""
     drawn: str | None = None
     """What the round drew, as `NAME=VALUE, ...`; None: nothing is drawn."""
+    cpus: str | None = None
+    """The host's CPUs that it was moved to, as `0,1`; None: it was not moved."""
+    beside_s: Finite | None = None
+    """Seconds of `host_wall_s` in which the other one of its round ran too; None: nothing did."""
+    later_s: Finite | None = None
+    """How much later than the other one of its round it began, by the host's clock; None: nothing
+    ran at the same time."""
 
     def row(self) -> dict[str, Any]:
         """Values by column. `dataclasses.asdict` would copy each value, ten times as slowly."""
@@ -284,6 +291,8 @@ class ComparisonRecord(VerbRecord):
     """The largest difference that does not matter."""
     clock: Clock = "wall"
     """The clock that leads."""
+    duet: bool = False
+    """Whether both environments of a round ran at the same time (`--duet`)."""
     seed: int
     """For order and bootstrap."""
     workdir: str | None = None

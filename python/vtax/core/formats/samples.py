@@ -62,6 +62,16 @@ _COLUMNS = {
     "user_s": ("seconds of user time, wait4 in the machine; null: an older vtax made it", _AGENT),
     "node": ("node of the allocation that it ran on; null: the environment is one machine", _VTAX),
     "drawn": ("what the round drew, NAME=VALUE, ...; null: nothing is drawn", _VTAX),
+    "cpus": ("the host's CPUs that it was moved to; null: it was not moved", _VTAX),
+    "beside_s": (
+        "seconds of host_wall_s in which the other one of its round ran too; null: nothing did",
+        _VTAX,
+    ),
+    "later_s": (
+        "seconds by which it began later than the other one of its round; null: nothing ran at the "
+        "same time",
+        _VTAX,
+    ),
 }
 
 

@@ -256,9 +256,10 @@ class StagedCampaign(Campaign[Q, R], Keeper, Generic[Q, R, P]):
         point: P,
         *,
         own_round: int = 0,
+        cpus: Sequence[int] = (),
     ) -> Step:
         self._points[variant, folder] = point
-        return Step(variant, number, command, folder, out, round=own_round)
+        return Step(variant, number, command, folder, out, round=own_round, cpus=cpus)
 
     def _point(self, of: Step | Repetition) -> P:
         """What a step is for, also of the repetition that warms up for it."""

@@ -12,13 +12,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from vtax.core.errors import MisuseError, SessionOverError, VtaxError
-from vtax.core.runner import repetition
+from vtax.core.runner import duet, repetition
 from vtax.core.runner.repetition import Instrument, Repetition
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Finished, MachineLostError
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.environments.capabilities import Nodes
 from vtax.workloads.base import Command
@@ -85,6 +86,8 @@ class Step:
     """Run in a machine that has run no step yet: a machine that has run one is started again."""
     round: int = 0
     """Where a machine is several nodes, all steps of a round run on the same one."""
+    cpus: Sequence[int] = ()
+    """The CPUs that its machine is moved to; empty: it stays where it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Done:
     boot: int
     """The number of the machine's start that it ran in, from 0."""
     repetition: Repetition
+    beside: Finished | None = None
+    """What ran at the same time; None: nothing."""
 
 
 class Keeper:
@@ -144,6 +149,8 @@ class Plan:
     """Where commands run that want the user's folder; None: in the folder of their results."""
     matched: bool = False
     """Keep each machine and its VMM on as many CPUs as its programs have: like with like."""
+    duet: bool = False
+    """Steps come in pairs that run at once; each step has its CPUs (`duet.py`)."""
 
 
 @dataclass(slots=True)
@@ -179,8 +186,9 @@ class Runner:
         self._allowed = allowed_cpus()
         self._variants = {each.label: each for each in self.plan.variants}
         self._slots = {}
+        both = sorted({cpu for step in self.plan.steps for cpu in step.cpus})
         for each in self.plan.variants:
-            cpus = kept_cpus(each.environment, matched=self.plan.matched)
+            cpus = both or kept_cpus(each.environment, matched=self.plan.matched)
             self._slots.setdefault(each.work, _Slot(each, cpus))
 
     def run(self) -> State:
@@ -224,9 +232,7 @@ class Runner:
             try:
                 yield
             finally:
-                with uninterrupted():
-                    for slot in self._slots.values():
-                        self._drop(slot)
+                self._drop_all()
 
     def _boot_all(self) -> Sequence[Step]:
         """The boot probe: an environment that does not come up ends the run before it begins.
@@ -259,18 +265,24 @@ class Runner:
     def _all_steps(self, lost: Sequence[Step]) -> State:
         begin = self.clock()
         budget_s = self.plan.budget_s
-        for position, step in enumerate(self._steps()):
+        at_once = 2 if self.plan.duet else 1
+        for turn, steps in enumerate(zip(*[self._steps()] * at_once, strict=True)):
             if budget_s is not None and self.clock() - begin >= budget_s:
                 return "budget"
-            if step in lost:
+            if any(step in lost for step in steps):
+                self._without(lost, steps)
                 continue
             try:
-                self._step(step, position)
+                if self.plan.duet:
+                    self._duet(steps, at_once * turn)
+                else:
+                    self._step(steps[0], turn)
             except SessionOverError as error:
-                self._failed(step, error)
+                self._failed(steps[0], error)
                 return "failed"
             if self.plan.reboot == "each":
-                _close(self._slot(step))
+                for step in steps:
+                    _close(self._slot(step))
         return "complete"
 
     def _steps(self) -> Iterator[Step]:
@@ -280,26 +292,77 @@ class Runner:
             steps = self.plan.more()
 
     def _step(self, step: Step, position: int) -> None:
-        slot = self._slot(step)
         try:
-            if slot.lost_in_a_row >= BOOT_ATTEMPTS:
-                raise VtaxError("not run: its machine failed twice in a row")
-            if step.fresh and slot.used:
-                _close(slot)
-            machine = self._booted(step)
-            self._warm(step, machine)
-            slot.used = True
+            machine = self._ready(step)
             self.listener.running(step.variant, step.repetition)
             this = self._run(step, machine, step.folder, self._variants[step.variant].instruments)
         except SessionOverError:
             raise
         except VtaxError as error:
-            return self._failed(step, error)
+            self._failed(step, error)
+        else:
+            self._done(step, position, this)
+
+    def _duet(self, steps: Sequence[Step], position: int) -> None:
+        """Run both steps at once; where one fails, neither counts."""
+        these = []
+        for step in steps:
+            try:
+                these.append(self._repetition(step, self._ready(step), step.folder))
+            except VtaxError as error:
+                self._failed(step, error)
+                return self._without([step], steps)
+        for step in steps:
+            self.listener.running(step.variant, step.repetition)
+        pairs = list(zip(steps, these, strict=True))
+        errors = duet.at_once([partial(self._beside, *each) for each in pairs], self._drop_all)
+        failed = []
+        for (step, this), ended in zip(pairs, errors, strict=True):
+            try:
+                if ended is not None:
+                    raise ended
+                self.keeper.read(this)
+            except VtaxError as found:
+                self._failed(step, found)
+                failed.append(step)
+        if failed:
+            return self._without(failed, steps)
+        others = [this.finished[0] for this in reversed(these)]
+        for number, ((step, this), other) in enumerate(zip(pairs, others, strict=True)):
+            self._done(step, position + number, this, other)
+        return None
+
+    def _beside(self, step: Step, this: Repetition, together: duet.Together) -> None:
+        instruments = self._variants[step.variant].instruments
+        self._carry_out(this, step.command, (*instruments, together))
+
+    def _without(self, failed: Sequence[Step], steps: Sequence[Step]) -> None:
+        """Fail the other one of a pair."""
+        names = " and ".join(step.variant for step in steps if step in failed)
+        for step in steps:
+            if step not in failed:
+                self._failed(step, VtaxError(f"not counted: '{names}' failed beside it"))
+
+    def _ready(self, step: Step) -> MachineLike:
+        """The step's machine, booted and warm."""
+        slot = self._slot(step)
+        if slot.lost_in_a_row >= BOOT_ATTEMPTS:
+            raise VtaxError("not run: its machine failed twice in a row")
+        if step.fresh and slot.used:
+            _close(slot)
+        machine = self._booted(step)
+        self._warm(step, machine)
+        slot.used = True
+        return machine
+
+    def _done(
+        self, step: Step, position: int, this: Repetition, beside: Finished | None = None
+    ) -> None:
+        slot = self._slot(step)
         slot.lost_in_a_row = 0
-        self.keeper.done(Done(step, position, slot.boots - 1, this))
+        self.keeper.done(Done(step, position, slot.boots - 1, this, beside))
         wall_s = max(each.outcome.wall_s for each in this.finished)
         self.listener.finished(step.variant, step.repetition, wall_s)
-        return None
 
     def _failed(self, step: Step, error: VtaxError) -> None:
         """A step gave no result; the keeper may raise the error to end the run."""
@@ -313,10 +376,20 @@ class Runner:
     def _run(
         self, step: Step, machine: MachineLike, folder: str, instruments: Sequence[Instrument]
     ) -> Repetition:
-        variant, command = self._variants[step.variant], step.command
-        this = Repetition(
-            variant.label, machine, variant.work, folder, step.out, command.argv, step=step.folder
+        this = self._repetition(step, machine, folder)
+        self._carry_out(this, step.command, instruments)
+        self.keeper.read(this)
+        return this
+
+    def _repetition(self, step: Step, machine: MachineLike, folder: str) -> Repetition:
+        variant, argv = self._variants[step.variant], step.command.argv
+        return Repetition(
+            variant.label, machine, variant.work, folder, step.out, argv, step=step.folder
         )
+
+    def _carry_out(
+        self, this: Repetition, command: Command, instruments: Sequence[Instrument]
+    ) -> None:
         variables = {**self.plan.variables, **command.environment}
         repetition.run(
             this,
@@ -326,8 +399,6 @@ class Runner:
             workdir=self.plan.workdir,
             everywhere=self.plan.everywhere,
         )
-        self.keeper.read(this)
-        return this
 
     def _booted(self, step: Step) -> MachineLike:
         """The step's machine: booted and in the variant's state."""
@@ -344,6 +415,8 @@ class Runner:
         nodes = slot.machine.offer(Nodes)
         if nodes is not None and nodes.turn(step.round):
             slot.fresh = True
+        if step.cpus:
+            duet.move(slot.machine, step.cpus)
         return slot.machine
 
     def _warm(self, step: Step, machine: MachineLike) -> None:
@@ -358,6 +431,11 @@ class Runner:
 
     def _slot(self, step: Step) -> _Slot:
         return self._slots[self._variants[step.variant].work]
+
+    def _drop_all(self) -> None:
+        with uninterrupted():
+            for slot in self._slots.values():
+                self._drop(slot)
 
     def _drop(self, slot: _Slot) -> None:
         """Forget a machine that is gone; closing it again is harmless."""

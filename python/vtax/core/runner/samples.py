@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtax.core.formats.model import Sample
+from vtax.core.runner.duet import overlap
 from vtax.core.runner.runner import Done
 from vtax.environments.capabilities import Nodes
 from vtax.workloads.base import Metric
@@ -13,6 +14,7 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
     finished = done.repetition.finished[0]
     outcome = finished.outcome
     nodes = done.repetition.machine.offer(Nodes)
+    beside = overlap(finished, done.beside) if done.beside else None
     return Sample(
         environment=done.step.variant,
         workload=workload,
@@ -39,4 +41,7 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
         tsc_ticks=outcome.tsc_ticks,
         run_id=run_id,
         node=nodes.current() if nodes else None,
+        cpus=",".join(map(str, done.step.cpus)) or None,
+        beside_s=beside.seconds if beside else None,
+        later_s=beside.later_s if beside else None,
     )

@@ -150,6 +150,23 @@ class NodeSpread:
 
 
 @dataclass(frozen=True, slots=True)
+class Detection:
+    """What it takes to see a slowdown: to tell it from none with a power of 80 % (at 5 %)."""
+
+    environment: str
+    metric: str
+    percent: float
+    """The slowdown."""
+    rounds: int | None
+    """None: more than 10,000."""
+    low: int | None
+    high: int | None
+    """The range of rounds in which the true number is in four of five cases."""
+    seconds: float | None
+    """The time of that many rounds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that the table, the report and `--json` show."""
 
@@ -160,6 +177,8 @@ class Comparison:
     flags: tuple[Flag, ...]
     nodes: tuple[NodeSpread, ...] = ()
     """The leading metric node by node, where environments are several nodes."""
+    detection: tuple[Detection, ...] = ()
+    """How long it would take to see small differences in the leading metric."""
 
 
 PROGRAM_TIMES: Mapping[Clock, str] = {

@@ -48,6 +48,8 @@ class Run:
     round: int
     boot: int
     value: float
+    place: str = ""
+    """Where it ran, if its side had to change places with the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,13 @@ def sign_flip_p(own: Sequence[Run], base: Sequence[Run], error: float) -> float 
     signs = np.random.default_rng(0).integers(0, 2, (SIGN_DRAWS, means.size), dtype=np.int8)
     hits = int((np.abs((2.0 * signs - 1.0) @ means) >= seen).sum())
     return (1 + hits) / (SIGN_DRAWS + 1)
+
+
+def block_means(own: Sequence[Run], base: Sequence[Run]) -> tuple[list[float], float]:
+    """The mean log ratio of each block, at least one; and how many rounds a block has."""
+    found = _blocks(own, base)
+    rounds = len(by_round(own).keys() & by_round(base).keys())
+    return [float(each.differences.mean()) for each in found], rounds / len(found)
 
 
 def _blocks(own: Sequence[Run], base: Sequence[Run]) -> list[_Block]:

@@ -16,14 +16,11 @@ from typing import ClassVar
 from vtax.core.errors import VtaxError
 from vtax.core.runner.repetition import Repetition
 from vtax.environments.capabilities import Capability, RecordOutside
+from vtax.environments.process_tree import PROC, tree
 from vtax.workloads.base import Metric
 
-PROC = Path("/proc")
 NAME = "host_cpu_s"
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _TIMES = 1, slice(11, 15)
-"""Fields of /proc/PID/stat behind the name (proc_pid_stat(5)): ppid; utime, stime, cutime,
-cstime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +55,4 @@ def cpu_s(first: int, proc: Path = PROC) -> float:
 
     The time of a process that ended is its parent's, as `cutime` and `cstime`.
     """
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in proc.iterdir():
-        if entry.name.isdigit() and (found := _stat(entry)) is not None:
-            parents[int(entry.name)], ticks[int(entry.name)] = found
-    ours = {first}
-    # A child may have a lower number than its parent: look until nothing is added.
-    while added := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= added
-    return sum(ticks.get(pid, 0) for pid in ours) / _TICKS
-
-
-def _stat(process: Path) -> tuple[int, int] | None:
-    """The parent, and all CPU time in ticks; None: the process has ended."""
-    try:
-        text = (process / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The name is in parentheses, and may have any character in it.
-    fields = text.rpartition(")")[2].split()
-    return int(fields[_PARENT]), sum(map(int, fields[_TIMES]))
+    return sum(tree(first, proc).values()) / _TICKS
