@@ -20,6 +20,7 @@ from vtax.core.runner.repetition import Repetition
 from vtax.environments.agent import Finished
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.capabilities import Capability, RecordOutside
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.process_tree import keep_on
 
 START_S = 30.0
@@ -38,8 +39,8 @@ def swapped(seed: int, number: int) -> bool:
 
 def can_move(environment: Environment) -> bool:
     """Whether its machines are processes of this host, which can be kept on other CPUs."""
-    served_here = environment.slowed_by() is None and not environment.is_remote
-    return served_here and RecordOutside in environment.offered()
+    is_process = isinstance(environment, ProcessEnvironment) and not environment.is_remote
+    return is_process and RecordOutside in environment.offered()
 
 
 def move(machine: MachineLike, cpus: Sequence[int]) -> None:
@@ -58,11 +59,12 @@ def move(machine: MachineLike, cpus: Sequence[int]) -> None:
         raise VtaxError(f"cannot be moved to CPU {listed}: {error.strerror}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Together:
     """The last instrument of both repetitions: neither command begins before both are ready."""
 
     start: threading.Barrier
+    begun: bool = False
     name: ClassVar[str] = "duet"
 
     @property
@@ -75,6 +77,7 @@ class Together:
             self.start.wait(START_S)
         except threading.BrokenBarrierError:
             raise VtaxError("not run: nothing ran beside it") from None
+        self.begun = True
         yield
 
 
@@ -88,10 +91,12 @@ def at_once(
     start = threading.Barrier(len(actions))
 
     def carry_out(action: Callable[[Together], None]) -> VtaxError | None:
+        together = Together(start)
         try:
-            action(Together(start))
+            action(together)
         except VtaxError as error:
-            start.abort()
+            if not together.begun:
+                start.abort()
             return error
         return None
 

@@ -3,19 +3,18 @@
 Each round's log ratio is that of the two sides plus or minus that of the two places. With both
 signs among the rounds the two can be told apart by least squares, as in a crossover trial (Box,
 Hunter & Hunter 2005, chapter 4). From `TRIMMED_FROM` rounds on, the places' difference is one of
-medians, which single disturbed rounds do not move.
+trimmed means, as the ratio itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from vtax.core.statistics.coarse import widened
-from vtax.core.statistics.rounds import TRIMMED_FROM, Run
+from vtax.core.statistics.rounds import TRIM, TRIMMED_FROM, Run
 from vtax.core.statistics.statistics import Estimate
 
 Runs = Sequence[Run]
@@ -61,10 +60,16 @@ def _levels(own: Runs, base: Runs) -> tuple[dict[str, float], int, float] | None
     rounds = sum(map(len, by_place.values()))
     if len(by_place) != 2 or rounds < 3:
         return None
-    middle = np.mean if rounds < TRIMMED_FROM else np.median
+    share = TRIM if rounds >= TRIMMED_FROM else 0.0
     (first, ours), (second, others) = by_place.items()
-    half = float(middle(ours) - middle(others)) / 2.0
+    half = (_middle(ours, share) - _middle(others, share)) / 2.0
     return {first: -half, second: half}, rounds, 1.0 / len(ours) + 1.0 / len(others)
+
+
+def _middle(values: Sequence[float], share: float) -> float:
+    """The mean without this share of the values at either end."""
+    cut = int(share * len(values))
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
 def _lifted(run: Run, by: float) -> Run:
