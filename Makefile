@@ -62,10 +62,11 @@ soak: setup-test ## repeated trials in full, hours; says what each proved
 	cargo test --quiet --locked --workspace -- --ignored
 	@python3 packaging/fresh.py
 
-bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; Xen's events
+bench: setup-test ## vtax's own cost beside plain commands and other recorders; its time to detect; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; Xen's events
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/audit.py
 	.venv/bin/python bench/short_commands.py
+	.venv/bin/python bench/detect.py
 	.venv/bin/python bench/record.py
 	cargo bench --locked -p vtax-model --bench translate
 	.venv/bin/python bench/paging_sweep.py

@@ -259,7 +259,7 @@ def _detection(comparison: Comparison) -> Iterator[Note]:
 def _detection_text(found: Detection) -> str:
     """`1 %: 45 rounds (24 to 170), 2 min`."""
     if found.rounds is None or found.low is None or found.seconds is None:
-        return f"{found.percent:g} %: more than {MOST} rounds"
+        return f"{found.percent:g} %: not within {MOST} rounds"
     most = "more" if found.high is None else str(found.high)
     span = f"{found.low} {'or' if found.high is None else 'to'} {most}"
     took = seconds_text(found.seconds)

@@ -158,7 +158,7 @@ class Detection:
     percent: float
     """The slowdown."""
     rounds: int | None
-    """None: more than 10,000."""
+    """None: not within 10,000."""
     low: int | None
     high: int | None
     """The range of rounds in which the true number is in four of five cases."""
