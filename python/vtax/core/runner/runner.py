@@ -315,7 +315,11 @@ class Runner:
         for step in steps:
             self.listener.running(step.variant, step.repetition)
         pairs = list(zip(steps, these, strict=True))
-        errors = duet.at_once([partial(self._beside, *each) for each in pairs], self._drop_all)
+        actions = [
+            partial(self._carry_out, this, step.command, *self._variants[step.variant].instruments)
+            for step, this in pairs
+        ]
+        errors = duet.at_once(actions, self._drop_all)
         failed = []
         for (step, this), ended in zip(pairs, errors, strict=True):
             try:
@@ -331,10 +335,6 @@ class Runner:
         for number, ((step, this), other) in enumerate(zip(pairs, others, strict=True)):
             self._done(step, position + number, this, other)
         return None
-
-    def _beside(self, step: Step, this: Repetition, together: duet.Together) -> None:
-        instruments = self._variants[step.variant].instruments
-        self._carry_out(this, step.command, (*instruments, together))
 
     def _without(self, failed: Sequence[Step], steps: Sequence[Step]) -> None:
         """Fail the other one of a pair."""
@@ -377,7 +377,7 @@ class Runner:
         self, step: Step, machine: MachineLike, folder: str, instruments: Sequence[Instrument]
     ) -> Repetition:
         this = self._repetition(step, machine, folder)
-        self._carry_out(this, step.command, instruments)
+        self._carry_out(this, step.command, *instruments)
         self.keeper.read(this)
         return this
 
@@ -387,9 +387,7 @@ class Runner:
             variant.label, machine, variant.work, folder, step.out, argv, step=step.folder
         )
 
-    def _carry_out(
-        self, this: Repetition, command: Command, instruments: Sequence[Instrument]
-    ) -> None:
+    def _carry_out(self, this: Repetition, command: Command, *instruments: Instrument) -> None:
         variables = {**self.plan.variables, **command.environment}
         repetition.run(
             this,
