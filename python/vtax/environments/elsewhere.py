@@ -6,6 +6,7 @@ import re
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Self, TypedDict
@@ -13,9 +14,11 @@ from typing import ClassVar, Self, TypedDict
 from vtax.core import binaries
 from vtax.core.errors import MisuseError
 from vtax.core.units import format_bytes, parse_size
-from vtax.environments.base import Environment, Launch
-from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments import host_side
+from vtax.environments.base import Environment, Launch, MachineLike
+from vtax.environments.capabilities import Capability, Files, HostReadings, RecordInside
 from vtax.environments.copying_machine import bring
+from vtax.environments.host_side import HostOf
 from vtax.environments.host_swap import NO_SWAP, HostSwap
 from vtax.environments.lease import lease
 from vtax.environments.machine import Machine
@@ -136,10 +139,18 @@ class Elsewhere(Environment):
         return script(str(own), len(agent), serve, swap), launch
 
 
+@dataclass(frozen=True, slots=True)
 class Sized(Elsewhere, ProcessEnvironment):
-    """An existing machine, which says without an agent how large it is."""
+    """An existing machine, which says without an agent how large it is; perhaps a guest of `host`,
+    which is read beside it."""
 
     cleans_up: ClassVar[bool] = True
+
+    host: HostOf | None = field(default=None, kw_only=True)
+
+    @abstractmethod
+    def entered(self, work: Path, cpus: Sequence[int]) -> Machine:
+        """The machine with an agent in it."""
 
     @abstractmethod
     def found(self) -> Found:
@@ -151,6 +162,23 @@ class Sized(Elsewhere, ProcessEnvironment):
     def check(self) -> None:
         binaries.find("vtax-agent")
         self.own_cpus()
+        if self.host is not None:
+            binaries.find("vtax-host")
+            self.host.environment.check()
+
+    def offered(self) -> frozenset[type[Capability]]:
+        return frozenset(self.offers) - ({HostReadings} if self.host is None else set())
+
+    def session(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.host is None else host_side.using(self, self.host)
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        with ExitStack() as stack:
+            machine = stack.enter_context(closing(self.entered(work, cpus)))
+            if self.host is not None:
+                host_side.joined(self, machine, work / "host", cpus)
+            stack.pop_all()
+            return machine
 
     def own_cpus(self) -> tuple[int, ...]:
         """The machine's last CPUs, to run on; raises MisuseError when it has too few."""
@@ -165,7 +193,7 @@ class Sized(Elsewhere, ProcessEnvironment):
         return self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], swap)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return offered(machine)
+        return (*offered(machine), *host_side.readings(self))
 
 
 def offered(machine: Machine) -> Sequence[Capability]:

@@ -6,7 +6,6 @@ import functools
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,12 +15,13 @@ from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.environments import elsewhere, host_side, host_swap
 from vtax.environments.agent import SHOWN_NOISE
-from vtax.environments.base import Allocation, Launch, MachineLike, register
+from vtax.environments.base import Allocation, Launch, register
 from vtax.environments.capabilities import Capability, Files, HostReadings, RecordInside
 from vtax.environments.console import plain_text
 from vtax.environments.elsewhere import Found
 from vtax.environments.host_side import HostOf
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
+from vtax.environments.machine import Machine
 from vtax.environments.remote_machine import (
     RemoteMachine,
     said_by_script,
@@ -79,7 +79,6 @@ class Ssh(elsewhere.Sized):
 
     login: Login
     swap: HostSwap = NO_SWAP
-    host: HostOf | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -92,22 +91,10 @@ class Ssh(elsewhere.Sized):
         login = Login.parse(given["login"], options.get("config"))
         space = HostSwap.from_options("ssh", options)
         host = HostOf.from_options("ssh", given)
-        return cls(login, space, host, **elsewhere.limits("ssh", options))
-
-    def offered(self) -> frozenset[type[Capability]]:
-        return frozenset(self.offers) - ({HostReadings} if self.host is None else set())
+        return cls(login, space, host=host, **elsewhere.limits("ssh", options))
 
     def boot_remedy(self) -> str:
         return f"try: {by_hand(self.login.line())}"
-
-    def check(self) -> None:
-        elsewhere.Sized.check(self)
-        if self.host is not None:
-            binaries.find("vtax-host")
-            self.host.environment.check()
-
-    def session(self) -> AbstractContextManager[None]:
-        return host_side.using((self.login, self.host), self.host) if self.host else nullcontext()
 
     def launch(self, allocation: Allocation) -> Launch:
         line, launch = self.served(self.swap)
@@ -116,17 +103,8 @@ class Ssh(elsewhere.Sized):
         argv = [*self.login.line(), f"exec /bin/sh -c '{line}'"]
         return replace(launch, argv=argv, environment=os.environ)
 
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        with ExitStack() as stack:
-            machine = RemoteMachine(self, work, cpus, self.pushed)
-            stack.callback(machine.close)
-            if self.host is not None:
-                host_side.joined((self.login, self.host), machine, work / "host", cpus)
-            stack.pop_all()
-            return machine
-
-    def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*elsewhere.offered(machine), *host_side.readings((self.login, self.host)))
+    def entered(self, work: Path, cpus: Sequence[int]) -> Machine:
+        return RemoteMachine(self, work, cpus, self.pushed)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if told := said_by_script(console):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import secrets
 import shlex
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +18,12 @@ from typing import Any, ClassVar, Self
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
-from vtax.environments import elsewhere
-from vtax.environments.base import Allocation, Launch, MachineLike, register
-from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments import elsewhere, host_side
+from vtax.environments.base import Allocation, Launch, register
+from vtax.environments.capabilities import Capability, Files, HostReadings, RecordInside
+from vtax.environments.host_side import HostOf
 from vtax.environments.libvirt.domain import Domain
+from vtax.environments.machine import Machine
 from vtax.environments.remote_machine import RemoteMachine, said_by_script
 
 _RELAY = "vtax.environments.libvirt.relay"
@@ -59,6 +63,7 @@ class Libvirt(elsewhere.Sized):
         "connect": "libvirt's URI, e.g. qemu+ssh://hyp1/system (default: virsh's)",
         "cpus": "number of CPUs (default: all)",
         **elsewhere.KEYS,
+        "host": host_side.KEYS["host"],
     }
     target_key: ClassVar[str] = "domain"
     examples: ClassVar[Sequence[str]] = (
@@ -68,6 +73,7 @@ class Libvirt(elsewhere.Sized):
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "libvirt:DOMAIN",
         RecordInside: "libvirt:DOMAIN",
+        HostReadings: "libvirt:DOMAIN,host=ssh:HOST",
     }
     checks: ClassVar[Sequence[type[Check]]] = (LibvirtClient,)
 
@@ -78,7 +84,13 @@ class Libvirt(elsewhere.Sized):
         if "domain" not in options:
             raise MisuseError("libvirt: no domain is given", "write for example libvirt:web1")
         domain = Domain(options["domain"], options.get("connect"))
-        return cls(domain, **elsewhere.limits("libvirt", options))
+        known = {
+            key: options[key] for key in ("host", "dir") if "host" in options and key in options
+        }
+        # QEMU does not call its guest by the UUID, but has it.
+        called = {"domain": domain.name} if known and not _is_uuid(domain.name) else {}
+        host = HostOf.from_options("libvirt", known | called)
+        return cls(domain, host=host, **elsewhere.limits("libvirt", options))
 
     def boot_remedy(self) -> str:
         return f"look at: {shlex.join(self.domain.line('domstate'))}"
@@ -94,7 +106,7 @@ class Libvirt(elsewhere.Sized):
             clean_up=[self.domain.detach(port)],
         )
 
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+    def entered(self, work: Path, cpus: Sequence[int]) -> Machine:
         self.domain.require_running()
         self.domain.sweep()
         return DomainMachine(self, work, cpus)
@@ -124,6 +136,12 @@ class DomainMachine(RemoteMachine):
     def refresh_facts(self) -> None:
         super().refresh_facts()
         self.facts = {**self.facts, "libvirt": self._domain}
+
+
+def _is_uuid(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(uuid.UUID(name))
+    return False
 
 
 @functools.lru_cache(maxsize=64)
