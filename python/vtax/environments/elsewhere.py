@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 from vtax.core import binaries
 from vtax.core.errors import MisuseError
@@ -117,6 +117,12 @@ class Elsewhere(Environment):
         """Words about memory for the description of a machine."""
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         return f"memory limited to {limit}" if limit else "no memory limit"
+
+    def system_said(self, facts: Mapping[str, Any]) -> str:
+        """Words about kernel, CPUs and memory for the description of a machine, given its facts."""
+        release = facts.get("kernel", {}).get("release", "?")
+        cpus = len(facts.get("affinity") or ()) or "?"
+        return f"Linux {release}, {cpus} CPU, {self.memory_said()}"
 
     def launched(
         self, cpus: int, options: Sequence[str] = (), swap: HostSwap = NO_SWAP

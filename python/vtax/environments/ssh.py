@@ -116,10 +116,8 @@ class Ssh(elsewhere.Sized):
     def description(self, facts: Mapping[str, Any]) -> str:
         kind = facts.get("virtualization", {}).get("kind", "unknown")
         what = {"none": "bare metal", "unknown": "of unknown kind"}.get(kind, f"itself {kind}")
-        release = facts.get("kernel", {}).get("release", "?")
-        memory = self.memory_said() + self.swap.said()
-        cpus = len(facts.get("affinity") or ()) or "?"
-        return f"the machine {self.login.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
+        system = self.system_said(facts) + self.swap.said()
+        return f"the machine {self.login.host}, {what}, {system}"
 
     def found(self) -> Found:
         return _probe(tuple(self.login.line()))

@@ -117,10 +117,8 @@ class Libvirt(elsewhere.Sized):
     def description(self, facts: Mapping[str, Any]) -> str:
         known = facts.get("libvirt", {})
         kind = _KINDS.get(known.get("type"), "of unknown kind")
-        release = facts.get("kernel", {}).get("release", "?")
-        cpus = len(facts.get("affinity") or ()) or "?"
         what = f"the virtual machine {self.domain.name}, {kind}, {known.get('hypervisor', 'QEMU')}"
-        return f"{what}, Linux {release}, {cpus} CPU, {self.memory_said()}"
+        return f"{what}, {self.system_said(facts)}"
 
     def found(self) -> elsewhere.Found:
         return _probe(self.domain)

@@ -135,12 +135,10 @@ class Slurm(elsewhere.Elsewhere):
     def description(self, facts: Mapping[str, Any]) -> str:
         job = facts.get("slurm", {})
         names = job.get("nodes", ())
-        release = facts.get("kernel", {}).get("release", "?")
-        cpus = len(facts.get("affinity") or ()) or "?"
         where = (
             f"{plural(len(names), 'node')} of Slurm ({', '.join(names)}; job {job.get('JobId')})"
         )
-        return f"{where}, Linux {release}, {cpus} CPU, {self.memory_said()}"
+        return f"{where}, {self.system_said(facts)}"
 
     def _smallest(self) -> slurm.NodeSize:
         return slurm.own_node() or slurm.smallest_node(self.asked.partition)
