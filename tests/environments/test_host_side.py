@@ -25,6 +25,7 @@ from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.folder import load
 from vtax.environments import build, host_guests, host_reading
+from vtax.environments.base import allowed_cpus
 from vtax.environments.capabilities import HostReadings, Link
 from vtax.environments.host_reading import Reading
 from vtax.environments.kvm_counters import Counters
@@ -119,6 +120,8 @@ def test_what_was_not_seen_is_absent_and_not_zero() -> None:
     assert ended.keys() == {"host.bracket_s", "host.busy_s"}
     lost = Reading(10.0, 10.0, ("the host is lost",))
     assert values(start, lost, 10.0) == values(lost, lost, 10.0) == ({}, ["the host is lost"])
+    ticks = values(start, reading(10.0, SPENT, busy_s=6.0), 10.0)
+    assert "host.others_s" not in ticks[0] and "ran" in ticks[1][0]
     unnamed = dict.fromkeys(ROLES, "unknown")
     assert "host.vcpu_s" not in values(start, reading(10.0, SPENT, roles=unnamed), 10.0)[0]
 
@@ -306,7 +309,7 @@ def guest_with_ssh(folder: Path) -> Iterator[tuple[str, Machine]]:
         pytest.skip("no OpenSSH server and client: apt-get install openssh-server")
     (folder / "work/sshd").mkdir(mode=0o700, parents=True)
     with ExitStack() as stack:
-        machine = environment.start(folder / "work", [os.cpu_count() - 1])
+        machine = environment.start(folder / "work", allowed_cpus()[-1:])
         assert isinstance(machine, Machine)
         stack.callback(machine.close)
         link = machine.offer(Link)
@@ -360,8 +363,8 @@ def test_a_guest_and_its_host_agree_with_what_the_kernel_counted(tmp_path: Path)
         host = guest.offer(HostReadings)
         assert host is not None
         (tmp_path / "far/r0").mkdir()
-        os.sched_setaffinity(vcpu, {0})
-        hog = [sys.executable, "-c", "import os\nos.sched_setaffinity(0, {0})\nwhile True: pass"]
+        pinned = f"import os\nos.sched_setaffinity(0, {os.sched_getaffinity(vcpu)})\n"
+        hog = [sys.executable, "-c", f"{pinned}while True: pass"]
         stack.enter_context(ended(subprocess.Popen(hog)))
         outer = schedules(qemu)
         before = host.read()
@@ -372,7 +375,8 @@ def test_a_guest_and_its_host_agree_with_what_the_kernel_counted(tmp_path: Path)
         after = host.read()
         outer_end = schedules(qemu)
     assert (tmp_path / "far/r0/stdout").read_text() == "vtax-guest\n"
-    found, absent = values(before, after, finished.outcome.wall_s)
+    assert finished.outcome.wall_s < after.end_s - before.begin_s
+    found, absent = values(before, after, after.end_s - before.begin_s)
     for name, which in (("host.vcpu_s", 0), ("host.steal_s", 1)):
         least = (inner_end[vcpu][which] - inner[vcpu][which]) / 1e9
         most = (outer_end[vcpu][which] - outer[vcpu][which]) / 1e9

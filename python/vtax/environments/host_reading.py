@@ -32,6 +32,9 @@ UNKNOWN = "unknown"
 _SCHEDULE = re.compile(r"/proc/(\d+)/task/(\d+)/schedstat:(\d+) (\d+) \d+")
 _USER_HZ = 100
 """Unit of /proc/stat, on every architecture that Linux still has (proc_stat(5))."""
+_AGREES, _TICKS_S = 1.1, 0.05
+"""By how much the threads' exact time may exceed that of the CPUs, which most kernels sample at
+ticks."""
 _BUSY = (0, 1, 2, 5, 6)
 """Fields of its first line: user, nice, system, irq, softirq; guest time is in user."""
 
@@ -99,7 +102,10 @@ def metrics(
         service = [cpu for each, (cpu, _) in spent.items() if after.roles.get(each) not in own]
         values["host.service_s"] = sum(service)
         values[HOST_CPU] = sum(cpu for cpu, _ in spent.values())
-        values["host.others_s"] = max(0.0, values["host.busy_s"] - values[HOST_CPU])
+        if values[HOST_CPU] <= _AGREES * values["host.busy_s"] + _TICKS_S:
+            values["host.others_s"] = max(0.0, values["host.busy_s"] - values[HOST_CPU])
+        else:
+            absent["the host's CPUs were busy for less time than the guest's threads ran"] = None
     found = [Metric(name, "s", "lower", value) for name, value in values.items()]
     if before.kvm and after.kvm:
         found += kvm_counters.metrics(before.kvm, after.kvm)

@@ -16,10 +16,10 @@ from typing import ClassVar
 from vtax.core.errors import VtaxError
 from vtax.core.runner.repetition import Repetition
 from vtax.environments.capabilities import Capability, RecordOutside
+from vtax.environments.host_reading import HOST_CPU
 from vtax.environments.process_tree import PROC, tree
 from vtax.workloads.base import Metric
 
-NAME = "host_cpu_s"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,7 +46,7 @@ class HostCpu:
         before = sum(map(cpu_s, own))
         yield
         repetition.metrics.append(
-            Metric(NAME, "s", "lower", max(0.0, sum(map(cpu_s, own)) - before))
+            Metric(HOST_CPU, "s", "lower", max(0.0, sum(map(cpu_s, own)) - before))
         )
 
 
