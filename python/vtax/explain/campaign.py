@@ -19,10 +19,10 @@ from vtax.core.formats import records
 from vtax.core.formats.bill import BILL, Bill, BillRecord
 from vtax.core.formats.folder import RunFolder, load
 from vtax.core.formats.model import ComparisonRecord, Sample
-from vtax.core.runner.instruments.host_cpu import NAME as HOST_CPU
 from vtax.core.runner.instruments.host_cpu import HostCpu
 from vtax.core.runner.matching import ComparedVariant
 from vtax.core.runner.runner import Listener
+from vtax.environments.host_reading import HOST_CPU
 from vtax.explain import counting, sites
 from vtax.explain.again import options_of
 from vtax.explain.bill import Counted, Used, bill
