@@ -18,7 +18,7 @@ from tested_machines import GUEST_ENVIRONMENT, checked
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.matching import matching
-from vtax.environments import build, gvisor, host_swap, kvm_probe, qemu, swap
+from vtax.environments import build, gvisor, host_swap, kvm_probe, swap
 from vtax.environments.base import Allocation, Environment
 from vtax.environments.process_environment import ProcessEnvironment
 from vtax.environments.qemu import Qemu
@@ -159,7 +159,7 @@ def test_a_guest_needs_the_hosts_programs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_probe_of_kvm_has_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe boots in a folder of its own, in which no disk was made."""
     probed: list[Qemu] = []
-    monkeypatch.setattr(qemu, "kvm_obstacle", lambda: None)
+    monkeypatch.setattr(kvm_probe, "obstacle", lambda: None)
     monkeypatch.setattr(
         kvm_probe, "probe", lambda environment, _cpus, _key: probed.append(environment)
     )

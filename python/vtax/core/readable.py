@@ -16,12 +16,17 @@ class HasDescriptor(Protocol):
     def fileno(self) -> int: ...
 
 
-def readable(source: HasDescriptor, seconds: float) -> bool:
+def readable(source: HasDescriptor, seconds: float, lifeline: HasDescriptor | None = None) -> bool:
     """Whether there is something to read, or its end, within this time (an hour at most).
+
+    Where there is something to read from `lifeline`, or its end, the wait is over too.
 
     select() knows no descriptor above 1023, and a campaign of 350 machines has more. Raises
     ValueError for a source that is closed.
     """
     waiting = select.poll()
     waiting.register(source, select.POLLIN)
-    return bool(waiting.poll(math.ceil(1000.0 * min(seconds, LONGEST_S))))
+    if lifeline is not None:
+        waiting.register(lifeline, select.POLLIN)
+    found = waiting.poll(math.ceil(1000.0 * min(seconds, LONGEST_S)))
+    return any(descriptor == source.fileno() for descriptor, _ in found)

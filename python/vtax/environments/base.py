@@ -40,6 +40,7 @@ BUILT_IN = (
     "uml",
     "qemu",
     "qemu_arm64",
+    "firecracker",
     "ssh",
     "slurm",
     "libvirt",

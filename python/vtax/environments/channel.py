@@ -299,6 +299,24 @@ class Channel:
         return data
 
 
+class AcceptingChannel(Channel):
+    """A channel to an agent that connects to `listener` when it is ready.
+
+    `lifeline` is a socket whose other end closes with the machine.
+    """
+
+    def __init__(self, lifeline: socket.socket, listener: socket.socket) -> None:
+        super().__init__(lifeline)
+        self._listener = listener
+
+    def _first(self, what: str, timeout_s: float, noise_bytes: int) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        if readable(self._listener, timeout_s, self._socket):
+            self._socket.close()
+            self._socket, _ = self._listener.accept()
+        return super()._first(what, deadline - time.monotonic(), noise_bytes)
+
+
 def _frame_at(line: bytes, what: str) -> int | None:
     """Where the agent's first message begins, at the end of a line that something else began."""
     at = line.find(b"{")

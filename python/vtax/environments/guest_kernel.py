@@ -34,7 +34,13 @@ ones have checksums built in."""
 NETWORK_MODULES = ("failover", "net_failover", "virtio_net")
 """Modules for a guest that has a link."""
 
-ALL_MODULES = (*MODULES, DISK_MODULE, *FILE_SYSTEM_MODULES, *NETWORK_MODULES)
+VSOCK_MODULES = (
+    *("virtio_mmio", "vsock", "vmw_vsock_virtio_transport_common"),
+    *("vmw_vsock_virtio_transport", "9pnet_fd"),
+)
+"""Modules for a guest that has no PCI bus and sees the host's tree by vsock."""
+
+ALL_MODULES = (*MODULES, DISK_MODULE, *FILE_SYSTEM_MODULES, *NETWORK_MODULES, *VSOCK_MODULES)
 
 META_PACKAGES = ("linux-image-amd64", "linux-image-generic")
 """Debian's and Ubuntu's names for `the current kernel`."""
@@ -52,6 +58,10 @@ class GuestKernel:
     modules: tuple[str, ...]
     tree: Path
     """The folder /lib/modules/RELEASE of the kernel, for callers that need more modules."""
+
+    def without(self, *unused: str) -> list[str]:
+        """The modules to load in a guest that does not need those of these names."""
+        return [each for each in self.modules if Path(each).stem not in unused]
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Machine(MachineLike):
         self._environment = environment
         self._console = ConsoleTail(console)
         self._agent = Agent(
-            Channel(ours, acknowledges=self.launch.acknowledged),
+            self.channel(ours),
             self.launch.work_inside,
             self._lost,
             emulated_clock=environment.emulates_clock(),
@@ -158,6 +158,10 @@ class Machine(MachineLike):
         except BaseException:
             self.kill()
             raise
+
+    def channel(self, ours: socket.socket) -> Channel:
+        """The channel to the agent, given this end of the process's descriptor."""
+        return Channel(ours, acknowledges=self.launch.acknowledged)
 
     @property
     def pid(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from vtax.environments import (
     guest_disk,
     guest_group,
     guest_kernel,
+    kvm_probe,
     link,
     mpi_guests,
     qemu_program,
@@ -51,7 +51,6 @@ from vtax.workloads.base import MachineShape
 Accelerator = Literal["auto", "kvm", "tcg"]
 
 LINKS: Mapping[LinkKind, str | None] = {"tap": "eth0", "vhost": "eth0", "slirp": "eth0"}
-KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
 PAGE_BYTES = 4096
@@ -154,7 +153,7 @@ class Qemu(HostTree, guest_group.Grouped):
     def check(self) -> None:
         self._program()
         sandbox.bubblewrap()
-        if self.accel == "kvm" and (reason := kvm_obstacle()):
+        if self.accel == "kvm" and (reason := kvm_probe.obstacle()):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
         if self.swap_bytes:
             swap.check_guest()
@@ -189,7 +188,7 @@ class Qemu(HostTree, guest_group.Grouped):
             },
             writable=self.emulator.writable,
             environment=self.emulator.environment,
-            devices=(*((KVM_DEVICE,) if accel == "kvm" else ()), *link.devices(self.link)),
+            devices=(*((kvm_probe.DEVICE,) if accel == "kvm" else ()), *link.devices(self.link)),
             has_tree=True,
             namespace_pid=allocation.namespace_pid,
         )
@@ -217,10 +216,8 @@ class Qemu(HostTree, guest_group.Grouped):
 
     def kvm_fault(self) -> str | None:
         """Why KVM runs no kernel here; None when one has booted."""
-        if reason := kvm_obstacle():
+        if reason := kvm_probe.obstacle():
             return reason
-        from vtax.environments.kvm_probe import probe
-
         key = f"{self.cpu}{self.kernel}"
         # Whether KVM works depends on neither disks nor link, which are not made for the probe.
         probed = replace(
@@ -232,7 +229,7 @@ class Qemu(HostTree, guest_group.Grouped):
             guests=1,
             boot_timeout_s=PROBE_TIMEOUT_S,
         )
-        return probe(probed, allowed_cpus()[-self.smp :], key)
+        return kvm_probe.probe(probed, allowed_cpus()[-self.smp :], key)
 
     def _qemu(
         self, accel: str, guest: guest_kernel.GuestKernel, allocation: Allocation
@@ -280,17 +277,8 @@ class Qemu(HostTree, guest_group.Grouped):
         unused = [] if self.swap_bytes or self.disk else [guest_kernel.DISK_MODULE]
         unused += [] if self.disk else guest_kernel.FILE_SYSTEM_MODULES
         unused += [] if self.link else guest_kernel.NETWORK_MODULES
-        modules = [each for each in guest.modules if Path(each).stem not in unused]
+        modules = guest.without(*unused, *guest_kernel.VSOCK_MODULES)
         return [*qemu_program.tree_parameters(modules), *self.emulator.parameters]
-
-
-def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
-    """Why KVM cannot even be tried; None when it can. Only a boot proves that it works."""
-    if not device.exists():
-        return f"{device} does not exist"
-    if not os.access(device, os.R_OK | os.W_OK):
-        return f"no permission for {device} (join the group kvm)"
-    return None
 
 
 def _inside(name: str) -> Path:

@@ -23,6 +23,7 @@ PROGRAM = "bwrap"
 
 WORK = Path("/run/vtax/work")
 """The path of the writable folder inside the box, and so in every guest."""
+NOBODY = "65534"
 TREE = WORK.parent / "tree"
 """The path in the box of the tree that a guest gets by 9p. This tree lacks the box's own `/proc`,
 where the guest would find the memory of its own process."""
@@ -47,6 +48,9 @@ class Box:
     there."""
     sees_processes: bool = True
     """Whether `/proc` shows what runs in the box; False: it shows only the CPUs."""
+    has_server: bool = False
+    """Whether a server of files runs in it that drops its groups if it is root, which needs a
+    capability, and else takes itself for the user nobody."""
     namespace_pid: int | None = None
     """The process whose network namespace the box is in; None: a new one without a network."""
 
@@ -87,6 +91,10 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     line += ["--unshare-net"] if box.namespace_pid is None else []
     line += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", "/"]
+    if box.has_server and os.geteuid() == 0:
+        line += ["--cap-add", "CAP_SETGID"]
+    elif box.has_server:
+        line += ["--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
     line += ["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "TMPDIR", "/dev/shm"]
     for name, value in box.environment.items():
         line += ["--setenv", name, value]

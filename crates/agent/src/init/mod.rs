@@ -18,9 +18,9 @@ use vtax_sys::guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
-use crate::root::InitError;
 use crate::root::mounts::{self, Deferred};
 use crate::root::parameters::{ChannelLocation, FolderSource, Lower, Module, Parameters};
+use crate::root::{InitError, vsock};
 use crate::serve::{Guest, serve_guest};
 use vtax_sys::calls::network;
 use vtax_sys::reason;
@@ -130,6 +130,9 @@ fn load_module(module: &Module) -> Result<(), InitError> {
 }
 
 fn open_channel(location: &ChannelLocation) -> Result<Channel, InitError> {
+    if let ChannelLocation::Vsock(port) = location {
+        return vsock::open(*port).map(Channel::on);
+    }
     let path = wait_for_channel(location)?;
     let failed = |error: io::Error| InitError::new(format!("channel {location}"), reason(&error));
     let channel = Channel::open(&ChannelSpec::Path(path.clone())).map_err(failed)?;
@@ -146,6 +149,7 @@ fn wait_for_channel(location: &ChannelLocation) -> Result<PathBuf, InitError> {
         let found = match location {
             ChannelLocation::Path(path) => path.exists().then(|| path.clone()),
             ChannelLocation::Virtio(name) => virtio::port(&Tree::host(), name),
+            ChannelLocation::Vsock(_) => None,
         };
         if let Some(path) = found {
             return Ok(path);

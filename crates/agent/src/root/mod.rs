@@ -6,6 +6,7 @@ mod dev_nodes;
 mod disk;
 pub mod mounts;
 pub mod parameters;
+pub(crate) mod vsock;
 
 use nix::errno::Errno;
 use thiserror::Error;

@@ -1,6 +1,7 @@
 //! Moves from the kernel's first root to a root over the host's tree.
 
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use nix::unistd::{chdir, chroot};
 
 use crate::root::InitError;
 use crate::root::parameters::{Export, FolderSource};
-use crate::root::{dev_nodes, disk};
+use crate::root::{dev_nodes, disk, vsock};
 use vtax_sys::reason;
 
 /// A folder that every root has, even a read-only root: everything else is made on a tmpfs there.
@@ -26,6 +27,11 @@ const EXPORTS: &str = "/tmp/exports";
 const WORK: &str = "/run/vtax/work";
 /// Where the host's tree is when the root is not made from it.
 const HOST: &str = "/run/vtax/host";
+
+/// The transport for which this program makes the connection.
+const VSOCK: &str = "vsock";
+/// The port of 9P (IANA).
+const PLAN9_PORT: u32 = 564;
 
 const EXPORT_PATIENCE: Duration = Duration::from_secs(10);
 const EXPORT_ROUND: Duration = Duration::from_millis(5);
@@ -190,7 +196,7 @@ fn put_work(source: &FolderSource, target: &str) -> Result<(), InitError> {
 
 /// Mount a 9p export or a folder of it.
 fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
-    let whole = plan9(export, cache, flags);
+    let whole = plan9(export, cache, flags)?;
     let Some(folder) = &export.folder else {
         return put_in_time(&whole.as_file_system(), target);
     };
@@ -242,17 +248,31 @@ struct Plan9 {
     tag: String,
     options: String,
     flags: MsFlags,
+    /// The mount takes its own reference.
+    _connection: Option<OwnedFd>,
 }
 
-fn plan9(export: &Export, cache: &str, flags: MsFlags) -> Plan9 {
+fn plan9(export: &Export, cache: &str, flags: MsFlags) -> Result<Plan9, InitError> {
+    let Export { transport, tag, .. } = export;
+    let connection = (transport == VSOCK).then(|| vsock::open(PLAN9_PORT));
+    let connection = connection.transpose()?;
+    let transport = match &connection {
+        None => transport.clone(),
+        // The server works as one user, whatever user of the guest asks, and may know no extended
+        // attributes, for which each exec would ask it.
+        Some(socket) => format!(
+            "fd,rfdno={0},wfdno={0},access=any,noxattr,aname=/run/vtax/{tag}",
+            socket.as_raw_fd()
+        ),
+    };
     // With the default message size of 8 KiB, each 8 KiB read would cost a VM exit.
-    let transport = &export.transport;
     let options = format!("trans={transport},version=9p2000.L,cache={cache},msize=1048576");
-    Plan9 {
-        tag: export.tag.clone(),
+    Ok(Plan9 {
+        tag: tag.clone(),
         options,
         flags,
-    }
+        _connection: connection,
+    })
 }
 
 impl Plan9 {

@@ -66,6 +66,8 @@ pub enum ChannelLocation {
     Path(PathBuf),
     /// The name of a virtio-serial port.
     Virtio(String),
+    /// A port of the host's, by vsock.
+    Vsock(u32),
 }
 
 impl fmt::Display for ChannelLocation {
@@ -73,6 +75,7 @@ impl fmt::Display for ChannelLocation {
         match self {
             Self::Path(path) => write!(formatter, "{}", path.display()),
             Self::Virtio(name) => write!(formatter, "virtio:{name}"),
+            Self::Vsock(port) => write!(formatter, "vsock:{port}"),
         }
     }
 }
@@ -214,11 +217,13 @@ fn module(word: &str) -> Option<Module> {
 }
 
 fn channel(text: &str) -> Result<ChannelLocation, ParameterError> {
-    match text.strip_prefix("virtio:") {
-        Some(name) if !name.is_empty() => Ok(ChannelLocation::Virtio(name.into())),
-        None if text.starts_with('/') => Ok(ChannelLocation::Path(text.into())),
-        _ => Err(ParameterError::Form("vtax.channel", text.into())),
-    }
+    let known = match text.split_once(':') {
+        Some(("virtio", name)) if !name.is_empty() => Some(ChannelLocation::Virtio(name.into())),
+        Some(("vsock", port)) => port.parse().ok().map(ChannelLocation::Vsock),
+        _ if text.starts_with('/') => Some(ChannelLocation::Path(text.into())),
+        _ => None,
+    };
+    known.ok_or_else(|| ParameterError::Form("vtax.channel", text.into()))
 }
 
 #[cfg(test)]
@@ -307,6 +312,23 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_with_vsock() {
+        let line = "vtax.lower=9p.vsock:tree vtax.work=9p.vsock:work vtax.channel=vsock:1024";
+        let parameters: Parameters = line.parse().unwrap();
+        let part = |tag: &str| {
+            FolderSource::Plan9(Export {
+                transport: "vsock".into(),
+                tag: tag.into(),
+                folder: None,
+            })
+        };
+        assert_eq!(parameters.lower, Lower::Host(part("tree")));
+        assert_eq!(parameters.work, Some(part("work")));
+        assert_eq!(parameters.channel, ChannelLocation::Vsock(1024));
+        assert_eq!(parameters.channel.to_string(), "vsock:1024");
+    }
+
+    #[test]
     fn an_emulated_host() {
         let line = "vtax.lower=initramfs vtax.host=9p:host vtax.work=9p:work vtax.wait=1 \
                     vtax.modules=/m/kvm.ko:/m/kvm_amd.ko?npt=0&avic=1:/m/tun.ko \
@@ -375,6 +397,12 @@ mod tests {
             ),
             ("vtax.lower=hostfs vtax.channel=ttyS0", "vtax.channel"),
             ("vtax.lower=hostfs vtax.channel=virtio:", "vtax.channel"),
+            ("vtax.lower=hostfs vtax.channel=vsock:", "vtax.channel"),
+            ("vtax.lower=hostfs vtax.channel=vsock:-1", "vtax.channel"),
+            (
+                "vtax.lower=hostfs vtax.channel=vsock:4294967296",
+                "vtax.channel",
+            ),
         ] {
             assert!(
                 matches!(parse(line), ParameterError::Form(found, _) if found == name),

@@ -83,7 +83,7 @@ def root_script(kept: Path | None, kernel: GuestKernel) -> str:
     lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {LAYER} {ROOT}"]
     lines += [f"mount -t tmpfs -o mode=755,size=75% layer {LAYER}"]
     lines += [f"mkdir {LAYER}/upper {LAYER}/work"]
-    over = f"lowerdir={contents.TREE},upperdir={LAYER}/upper,workdir={LAYER}/work"
+    over = f"lowerdir={contents.TREE},upperdir={LAYER}/upper,workdir={LAYER}/work,xino=on"
     lines += [f"mount -t overlay -o {over} root {ROOT}"]
     lines += [f"mount -t proc proc {ROOT}/proc", f"mount -t sysfs sysfs {ROOT}/sys"]
     lines += [f"mount -t cgroup2 cgroup2 {ROOT}/sys/fs/cgroup"]

@@ -166,7 +166,7 @@ class XenConfiguration(HostTree):
 def measured_modules(kernel: GuestKernel) -> tuple[str, ...]:
     """What the kernel of `native` and `dom0` loads."""
     unused = (*guest_kernel.NETWORK_MODULES, *guest_kernel.FILE_SYSTEM_MODULES)
-    return tuple(each for each in kernel.modules if Path(each).stem not in unused)
+    return tuple(kernel.without(*unused, *guest_kernel.VSOCK_MODULES))
 
 
 def _hypervisor(program: Path, memory_bytes: int, cpus: int) -> Emulator:
