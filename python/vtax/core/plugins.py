@@ -3,7 +3,7 @@
 A package declares in its pyproject.toml, for example:
 
     [project.entry-points."vtax.environments"]
-    firecracker = "their_package.firecracker:Firecracker"
+    libkrun = "their_package.libkrun:Libkrun"
 
 The name is what the command line takes. A plugin that cannot be used is named in a warning on
 standard error and skipped; everything else works on.

@@ -306,7 +306,7 @@ class AcceptingChannel(Channel):
     """
 
     def __init__(self, lifeline: socket.socket, listener: socket.socket) -> None:
-        super().__init__(lifeline)
+        super().__init__(lifeline, parts=False)
         self._listener = listener
 
     def _first(self, what: str, timeout_s: float, noise_bytes: int) -> dict[str, Any]:

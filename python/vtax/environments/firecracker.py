@@ -88,6 +88,8 @@ class Installed(Check):
 
     def find(self, host: Host) -> Finding:
         program = host.which(PROGRAM)
+        if not host.is_x86:
+            return self.impossible(f"its guests are x86, and the agent is for {host.machine}")
         if program is None:
             return self.missing(f"{PROGRAM} is not installed", "put its release on PATH")
         version = host.run([program, "--version"])

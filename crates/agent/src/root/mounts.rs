@@ -256,14 +256,16 @@ fn plan9(export: &Export, cache: &str, flags: MsFlags) -> Result<Plan9, InitErro
     let Export { transport, tag, .. } = export;
     let connection = (transport == VSOCK).then(|| vsock::open(PLAN9_PORT));
     let connection = connection.transpose()?;
-    let transport = match &connection {
-        None => transport.clone(),
+    let (transport, cache) = match &connection {
+        None => (transport.clone(), cache),
         // The server works as one user, whatever user of the guest asks, and may know no extended
-        // attributes, for which each exec would ask it.
-        Some(socket) => format!(
-            "fd,rfdno={0},wfdno={0},access=any,noxattr,aname=/run/vtax/{tag}",
-            socket.as_raw_fd()
-        ),
+        // attributes, for which each exec would ask it. It numbers files by their inodes alone: a
+        // cache by number would take files of two file systems for one.
+        Some(socket) => {
+            let fd = socket.as_raw_fd();
+            let how = "access=any,noxattr,aname=/run/vtax";
+            (format!("fd,rfdno={fd},wfdno={fd},{how}/{tag}"), "mmap")
+        }
     };
     // With the default message size of 8 KiB, each 8 KiB read would cost a VM exit.
     let options = format!("trans={transport},version=9p2000.L,cache={cache},msize=1048576");
