@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
-from vtax.core.errors import MisuseError, VtaxError
+from vtax.core.errors import VtaxError
 from vtax.core.formats.scratch import scratch
 from vtax.core.units import format_bytes
 from vtax.environments import guest_kernel, kvm_probe, qemu_program, sandbox
@@ -112,7 +112,6 @@ class Firecracker(HostTree, ProcessEnvironment):
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs (default: 1)",
         "mem": "memory (default: 1G)",
-        "kernel": "a vmlinuz-RELEASE (default: found in /boot or fetched)",
     }
     examples: ClassVar[Sequence[str]] = ("firecracker", "firecracker:mem=512M,cpus=1")
     offers: ClassVar[Mapping[type[Capability], str]] = {
@@ -131,20 +130,15 @@ class Firecracker(HostTree, ProcessEnvironment):
 
     cpus: int = 1
     memory_bytes: int = 1 << 30
-    kernel: Path | None = None
     boot_timeout_s: float = BOOT_TIMEOUT_S
     channel: Path | None = None
     """The socket at which this host waits for the guest's agent."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        kernel = Path(options["kernel"]) if "kernel" in options else None
-        if kernel and not kernel.is_file():
-            raise MisuseError(f"firecracker: kernel={kernel} is not a file")
         return cls(
             cpu_count("firecracker", "cpus", options.get("cpus", "1")),
             guest_memory("firecracker", options.get("mem", "1G"), SMALLEST_BYTES),
-            kernel,
         )
 
     def shape(self) -> MachineShape:
@@ -154,7 +148,7 @@ class Firecracker(HostTree, ProcessEnvironment):
         binary = Path(program())
         server()
         sandbox.bubblewrap()
-        guest_kernel.require(guest_kernel.prepare(self.kernel), VSOCK_MODULES, "Firecracker")
+        guest_kernel.require(guest_kernel.prepare(), VSOCK_MODULES, "Firecracker")
         probed = replace(self, boot_timeout_s=PROBE_TIMEOUT_S)
         if reason := kvm_probe.doubt(probed, binary):
             raise VtaxError(f"firecracker needs KVM: {reason}", IN_LAB)
@@ -168,12 +162,14 @@ class Firecracker(HostTree, ProcessEnvironment):
             return FirecrackerMachine(replace(self, channel=channel), work, cpus, listener)
 
     def launch(self, allocation: Allocation) -> Launch:
-        guest = guest_kernel.prepare(self.kernel)
+        guest = guest_kernel.prepare()
         assert self.channel is not None
         box = sandbox.Box(
             work=allocation.work,
             view=self.view(),
             read_only={
+                # It may lie in a hidden folder.
+                Path(program()): _inside(PROGRAM),
                 guest.kernel: _inside("kernel"),
                 guest.initramfs: _inside("initramfs"),
                 self.channel: _port(CHANNEL_PORT),
@@ -185,7 +181,7 @@ class Firecracker(HostTree, ProcessEnvironment):
         options = shlex.join([*_SERVED, *(_AS_ROOT if os.geteuid() == 0 else ())])
         line = ["/bin/sh", "-c", _START.format(options=options), "sh"]
         line += [json.dumps(self._configuration(guest)), str(CONFIGURATION), server()]
-        line += [program(), "--no-api", "--config-file", str(CONFIGURATION)]
+        line += [str(_inside(PROGRAM)), "--no-api", "--config-file", str(CONFIGURATION)]
         # The server does not start where it cannot lift this limit; in the box it could not.
         line = ["prlimit", "--fsize=unlimited", *sandbox.command(box, line)]
         return Launch(sandbox.pinned(allocation.cpus, line), sandbox.WORK, self.boot_timeout_s)
