@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -117,6 +118,25 @@ def test_two_environments_of_one_allocation_run_a_round_on_the_same_node(
     for each in samples:
         rounds.setdefault(each.round, set()).add(each.node)
     assert [rounds[number] for number in range(4)] == [{"n1"}, {"n2"}, {"n1"}, {"n2"}]
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no Open MPI: apt-get install openmpi-bin")
+def test_ranks_run_on_all_nodes_at_once(inside: dict[str, str], tmp_path: Path) -> None:
+    """Both nodes are this machine; the agent that starts a rank gives it its home."""
+    nodes = spec(tmp_path, ",nodes=2,mpi=on")
+    argv = [*COMPARE, "--in", nodes, "--reps", "2", "--no-warm-up", "--out", str(tmp_path / "runs")]
+    mpirun = ["mpirun", "--allow-run-as-root", "-np", "2", "sh", "-c", 'echo "$HOME"']
+    done = run(inside, *argv, "--", *mpirun)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    record, samples = load(folder)
+    assert record.environments[0].cpus == 2 and {each.node for each in samples} == {None}
+    for number in range(2):
+        (out,) = (path for path in folder.rglob(f"r00{number}/stdout") if path.stat().st_size)
+        homes = {Path(line).relative_to(tmp_path / "far").parts[0] for line in out.open()}
+        assert len(homes) == 2
+        assert out.with_name("stderr").read_text().count("MCW rank") == 2
+    assert not left_on(tmp_path / "far")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

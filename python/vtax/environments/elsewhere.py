@@ -100,6 +100,8 @@ class Elsewhere(Environment):
     folder: str = field(default="/tmp", kw_only=True)
     processes: int | None = field(default=None, kw_only=True)
     pushed: tuple[Path, ...] = field(default=(), kw_only=True)
+    also: str | None = field(default=None, kw_only=True)
+    """Where the folder of vtax's files there is found, too: the path of another machine's."""
 
     def memory_limit(self) -> int | None:
         return self.memory_bytes
@@ -142,7 +144,7 @@ class Elsewhere(Environment):
             over_stdio=True,
             preamble=agent,
         )
-        return script(str(own), len(agent), serve, swap), launch
+        return script(str(own), len(agent), serve, swap, self.also), launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ a switch, or a bridge over their taps, so that they share what serves it.
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from vtax.core.clocks import Skew
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.exchange import Exchange
 from vtax.core.units import format_bytes
-from vtax.environments import mpi_guests
+from vtax.environments import mpi_hosts
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Finished
 from vtax.environments.base import MachineLike, allowed_cpus, host_memory_bytes
 from vtax.environments.capabilities import (
@@ -35,11 +36,11 @@ from vtax.environments.capabilities import (
 from vtax.environments.link import Linked, Network, Wanted
 from vtax.environments.machine import Machine, MachineNetwork
 from vtax.environments.machine_command import MachineCommand
-from vtax.environments.mpi_guests import MpiGuests
+from vtax.environments.mpi_hosts import MpiHosts
 from vtax.environments.option_values import whole_number
 from vtax.workloads.base import MachineShape
 
-KEYS = {"guests": "number of guests, all alike (default: 1)", **mpi_guests.KEYS}
+KEYS = {"guests": "number of guests, all alike (default: 1)", **mpi_hosts.KEYS}
 MOST = 8
 """As many as the VrtProf paper runs (section IV-B)."""
 
@@ -138,7 +139,11 @@ class GuestGroup(MachineLike):
             # After Ctrl-C its threads end when their guests, and with them the channels, do.
             self._held.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             self.guests = self._started(environment, cpus)
-            self._mpi = self._ranks(environment) if environment.mpi else None
+            self._mpi = (
+                self._held.enter_context(contextlib.closing(self._ranks(environment)))
+                if environment.mpi
+                else None
+            )
             self._held = self._held.pop_all()
         first = self.guests[0]
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
@@ -146,11 +151,9 @@ class GuestGroup(MachineLike):
         self.boot_s = max(each.boot_s for each in self.guests)
 
     def execute(self, command: MachineCommand) -> Finished:
-        self.guests[0].output_limit_bytes = self.output_limit_bytes
-        if self._mpi is not None:
-            self._mpi.prepare(command)
-            command = replace(command, environment=self._mpi.variables(command.environment))
-        return self.guests[0].execute(command)
+        for each in self.guests:
+            each.output_limit_bytes = self.output_limit_bytes
+        return (self._mpi or self.guests[0]).execute(command)
 
     def run_everywhere(self, command: MachineCommand) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
@@ -219,13 +222,13 @@ class GuestGroup(MachineLike):
             self._held.callback(_end, each.result)
         return [each.result() for each in waiting]
 
-    def _ranks(self, environment: Grouped) -> MpiGuests:
+    def _ranks(self, environment: Grouped) -> MpiHosts:
         """The guests as hosts of Open MPI."""
-        assert self._network is not None
-        link = self._network.offered()
         slots = environment.shape().cpus // environment.sharing
         folders = [self._folder(number) for number in range(len(self.guests))]
-        return MpiGuests(self.guests, folders, (link.address, *link.others), slots)
+        guests = {f"guest {number}": guest for number, guest in enumerate(self.guests, 1)}
+        take = mpi_hosts.from_shared(folders[0])
+        return MpiHosts(guests, folders, [slots] * len(guests), take)
 
     def _folder(self, number: int) -> Path:
         """The host's side of a guest's writable folder."""

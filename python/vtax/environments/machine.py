@@ -183,6 +183,10 @@ class Machine(MachineLike):
         """Read a regular file of at most 16 MiB in the machine."""
         return self._agent.pull(path)
 
+    def list_files(self, path: str) -> dict[str, int]:
+        """The sizes in bytes of the regular files in a folder of the machine, by name."""
+        return self._agent.list_files(path)
+
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this machine's (50 round trips)."""
         return self._agent.clock_skew()

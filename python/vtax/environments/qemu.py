@@ -16,7 +16,7 @@ from vtax.environments import (
     guest_kernel,
     kvm_probe,
     link,
-    mpi_guests,
+    mpi_hosts,
     qemu_program,
     sandbox,
     swap,
@@ -137,7 +137,7 @@ class Qemu(HostTree, guest_group.Grouped):
             disk=guest_disk.wanted("qemu", options),
             link=wanted,
             guests=guests,
-            mpi=mpi_guests.wanted("qemu", options, guests, wanted),
+            mpi=mpi_hosts.wanted("qemu", options, guests, joined=wanted is not None),
         )
 
     def shape(self) -> MachineShape:

@@ -42,9 +42,11 @@ class RemoteMachine(CopyingMachine):
         super().kill()
 
 
-def script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
+def script(
+    folder: str, size: int, serve: Sequence[str], swap: HostSwap, also: str | None = None
+) -> str:
     """What the machine's shell does: take `size` bytes of agent from its input, serve, remove
-    all."""
+    all. `also`: another path for the folder, unless it is there already."""
     agent = f"{folder}/vtax-agent"
 
     def refused(why: str) -> str:
@@ -55,8 +57,11 @@ def script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
     steps = [
         "umask 077",
         f"mkdir {folder} || {no_folder}",
+        f"link={also}; if [ -e $link ]; then link=; else ln -s {folder} $link; fi"
+        if also
+        else "link=",
         # Slurm signals every process of a step, and may do so again while rm removes the folder.
-        f'trap "trap \\"\\" HUP INT TERM; rm -rf {folder}" EXIT',
+        f'trap "trap \\"\\" HUP INT TERM; rm -rf {folder} $link" EXIT',
         'trap "exit 1" HUP INT TERM',
         f"head -c {size} >{agent} || {no_room}",
         f'[ "$(wc -c <{agent})" -eq {size} ] || {refused("the agent did not come whole there")}',

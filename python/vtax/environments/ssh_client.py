@@ -50,6 +50,11 @@ class Login:
         port = int(match[3]) if match[3] else None
         return cls(match[1] + match[2].strip("[]"), port, config)
 
+    @property
+    def name(self) -> str:
+        """What messages call the machine."""
+        return f"{self.host}:{self.port}" if self.port else self.host
+
     def line(self) -> list[str]:
         """The command line up to what is to run there; raises VtaxError without ssh."""
         program = shutil.which("ssh")

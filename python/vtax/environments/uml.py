@@ -13,7 +13,7 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import VtaxError
 from vtax.core.units import format_bytes
-from vtax.environments import guest_disk, guest_group, link, mpi_guests, sandbox, swap
+from vtax.environments import guest_disk, guest_group, link, mpi_hosts, sandbox, swap
 from vtax.environments.base import Allocation, HostTree, Launch, register
 from vtax.environments.capabilities import (
     Capability,
@@ -113,7 +113,7 @@ class UserModeLinux(HostTree, guest_group.Grouped):
         wanted = link.wanted("uml", options, LINKS)
         guests = guest_group.count("uml", options, memory, wanted)
         disk = guest_disk.wanted("uml", options)
-        mpi = mpi_guests.wanted("uml", options, guests, wanted)
+        mpi = mpi_hosts.wanted("uml", options, guests, joined=wanted is not None)
         return cls(memory, swap.size("uml", options), disk, link=wanted, guests=guests, mpi=mpi)
 
     def shape(self) -> MachineShape:

@@ -71,15 +71,18 @@ class Exchange:
         """The content as text; bytes that are not UTF-8 are replaced."""
         return self.read_bytes(name, limit_bytes).decode("utf-8", errors="replace")
 
-    def read_all(self) -> dict[str, bytes]:
-        """The contents of all files in the folder. Raises VtaxError as `read_bytes` does."""
+    def names(self) -> list[str]:
+        """The names in the folder. Raises VtaxError when the folder is gone."""
         folder = self._reopen()
         try:
             with os.scandir(folder) as entries:
-                names = [entry.name for entry in entries]
+                return [entry.name for entry in entries]
         finally:
             os.close(folder)
-        return {name: self.read_bytes(name) for name in names}
+
+    def read_all(self) -> dict[str, bytes]:
+        """The contents of all files in the folder. Raises VtaxError as `read_bytes` does."""
+        return {name: self.read_bytes(name) for name in self.names()}
 
     def check(self) -> None:
         """Raise VtaxError when the folder is gone or replaced."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,11 +15,11 @@ from vtax.core.checks.host import Host
 from vtax.core.checks.model import Check, Finding
 from vtax.core.errors import MisuseError
 from vtax.core.units import parse_duration, plural
-from vtax.environments import elsewhere
+from vtax.environments import elsewhere, mpi_hosts
 from vtax.environments.base import Allocation, Launch, MachineLike, register
 from vtax.environments.capabilities import Capability, Files, Nodes, RecordInside
 from vtax.environments.machine import Machine, MachineNetwork
-from vtax.environments.nodes import NodesMachine
+from vtax.environments.nodes import NodesMachine, Part, together
 from vtax.environments.option_values import (
     ON_OFF,
     choice,
@@ -69,6 +70,7 @@ class Slurm(elsewhere.Elsewhere):
     keys: ClassVar[Mapping[str, str]] = {
         "partition": "partition; stands first, without partition= (default: Slurm's)",
         "nodes": "number of nodes, which rounds visit in turn (default: 1)",
+        **mpi_hosts.KEYS,
         "time": "how long the nodes are asked for, e.g. 2h (default: the partition's)",
         "exclusive": "on or off: whether the nodes are ours alone (default: on)",
         "cpus": "CPUs of a node to run on (default: as many as the smallest node has)",
@@ -80,6 +82,7 @@ class Slurm(elsewhere.Elsewhere):
         "slurm",
         "slurm:batch,nodes=4,time=2h",
         "slurm:batch,cpus=8",
+        "slurm:batch,nodes=2,mpi=on",
     )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "slurm",
@@ -89,6 +92,7 @@ class Slurm(elsewhere.Elsewhere):
     checks: ClassVar[Sequence[type[Check]]] = (SlurmClient,)
 
     asked: Asked
+    mpi: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -102,13 +106,19 @@ class Slurm(elsewhere.Elsewhere):
             choice("slurm", "exclusive", options.get("exclusive", "on"), ON_OFF),
             tuple((key, options[key]) for key in _OPTIONS if key in options),
         )
-        return cls(asked, **elsewhere.limits("slurm", options))
+        mpi = mpi_hosts.wanted("slurm", options, asked.nodes)
+        return cls(asked, mpi, **elsewhere.limits("slurm", options))
 
     def shape(self) -> MachineShape:
         found = self._smallest()
         if self.cpus is not None and self.cpus > found.cpus:
             raise MisuseError(f"slurm: cpus={self.cpus}, but a node has {found.cpus} CPUs")
-        return MachineShape(self.cpus or found.cpus, self.memory_bytes or found.memory_bytes)
+        nodes = self.asked.nodes if self.mpi else 1
+        memory = self.memory_bytes or found.memory_bytes
+        return MachineShape(nodes * (self.cpus or found.cpus), nodes * memory)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        return frozenset({Files}) if self.mpi else frozenset(self.offers)
 
     def boot_remedy(self) -> str:
         return "try: srun --ntasks=1 true"
@@ -124,13 +134,20 @@ class Slurm(elsewhere.Elsewhere):
         with ExitStack() as stack:
             stack.enter_context(self.session())
             granted = allocation.granted(self.asked)
+            known = {"slurm": {**slurm.job_facts(granted.job), "nodes": list(granted.nodes)}}
+            if self.mpi:
+                one = replace(self, mpi=False)
+                parts = [
+                    Part(node, one.shape().cpus, partial(_node, one, granted.job, node))
+                    for node in granted.nodes
+                ]
+                return together(parts, parts[0].source(None), work, self.pushed, known, stack)
             machines = {}
             for node in granted.nodes:
                 source = Node(self, granted.job, node)
                 machines[node] = RemoteMachine(source, work, cpus, self.pushed)
                 stack.callback(machines[node].close)
-            job = slurm.job_facts(granted.job)
-            return NodesMachine(machines, job, stack.pop_all())
+            return NodesMachine(machines, known, stack.pop_all())
 
     def description(self, facts: Mapping[str, Any]) -> str:
         job = facts.get("slurm", {})
@@ -138,7 +155,8 @@ class Slurm(elsewhere.Elsewhere):
         where = (
             f"{plural(len(names), 'node')} of Slurm ({', '.join(names)}; job {job.get('JobId')})"
         )
-        return f"{where}, {self.system_said(facts)}"
+        ranks = ", ranks on all" if self.mpi else ""
+        return f"{where}{ranks}, {self.system_said(facts)}"
 
     def _smallest(self) -> slurm.NodeSize:
         return slurm.own_node() or slurm.smallest_node(self.asked.partition)
@@ -176,3 +194,7 @@ class Node:
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         return said_by_script(console) or slurm.explain(console)
+
+
+def _node(environment: Slurm, job: str, node: str, also: str | None) -> Node:
+    return Node(replace(environment, also=also), job, node)
