@@ -14,6 +14,7 @@ from vtax_studies.driver import made
 from vtax_studies.hpcc import STUDY
 from vtax_studies.hpcc.data import Data, Place
 from vtax_studies.hpcc.setup import (
+    BETWEEN,
     CPU,
     HPL,
     HPL_TIME,
@@ -77,15 +78,22 @@ def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) ->
 
 
 def messages() -> list[Sample]:
-    """Two processes: the guest's messages take ten times as long as native ones."""
-    drawn = random.Random(9)
+    """Two processes: the guest's messages take ten times as long as native ones, those between two
+    guests a thousand times."""
+    within = _messages(random.Random(9), {NATIVE: (0.5, 0.02), TCG: (5.0, 0.002)})
+    return within + _messages(random.Random(10), {BETWEEN: (500.0, 0.00002)})
+
+
+def _messages(
+    drawn: random.Random, environments: Mapping[str, tuple[float, float]]
+) -> list[Sample]:
     return [
         sample(
             name, number, value * drawn.uniform(0.95, 1.05), metric=metric, better=better,
             unit=unit, round=number // 3, boot=0, position=number,
         )
         for number in range(15)
-        for name, (latency, rate) in {NATIVE: (0.5, 0.02), TCG: (5.0, 0.002)}.items()
+        for name, (latency, rate) in environments.items()
         for metric, value, unit, better in (
             (LATENCY, latency, "us", "lower"), (RANDOM_ACCESS, rate, "GUP/s", "higher"),
         )

@@ -13,6 +13,7 @@ from vtax.core.statistics.results import Result
 from vtax_studies.hpcc import data as m
 from vtax_studies.hpcc.data import Data
 from vtax_studies.hpcc.setup import (
+    BETWEEN,
     GUESTS_APART,
     HPL,
     LARGE_APART,
@@ -22,6 +23,7 @@ from vtax_studies.hpcc.setup import (
     LITTLE,
     MANY_FOLD,
     NATIVE,
+    PROCESSES,
     RANDOM_ACCESS,
     SMALL_APART,
     SMALLEST_CHANGE,
@@ -272,9 +274,9 @@ def random_access_loss(data: Data) -> Judgement:
     return Judgement(f"kept at worst: {text}", holds, reason)
 
 
-def latency_higher(data: Data) -> Judgement:
+def latency_higher(data: Data, *, between: bool = False) -> Judgement:
     """The latency of messages between two processes, in guests against natively."""
-    found = _exchanged(data, LATENCY)
+    found = _exchanged(data, LATENCY, between=between)
     verdicts = [_below_native(each) for each in found.values()]
     shown = ", ".join(
         f"{name} {significant(each.median, 3)} us ({ratio(each)} of native's speed)"
@@ -289,9 +291,9 @@ def _below_native(found: Result) -> bool | None:
     return None if above is None else not above
 
 
-def messages_loss(data: Data) -> Judgement:
+def messages_loss(data: Data, *, between: bool = False) -> Judgement:
     """The loss of MPIRandomAccess by messages between two processes."""
-    found = _exchanged(data, RANDOM_ACCESS)
+    found = _exchanged(data, RANDOM_ACCESS, between=between)
     above = [_above(each, 100.0 - LARGEST_LOSS) for each in found.values()]
     holds = True if False in above else None if None in above else False
     shown = ", ".join(f"{name} {ratio(each)}" for name, each in found.items())
@@ -299,14 +301,17 @@ def messages_loss(data: Data) -> Judgement:
     return Judgement(f"kept: {shown}", holds, reason)
 
 
-def _exchanged(data: Data, metric: str) -> Mapping[str, Result]:
-    """A metric of the guests that exchange messages. Raises Missing without any."""
+def _exchanged(data: Data, metric: str, *, between: bool) -> Mapping[str, Result]:
+    """A metric of the guests that exchange messages, each in itself or `between` two. Raises
+    Missing without any."""
     found = {
         name: each
         for (name, own), each in m.exchanged(data).items()
         if own == metric and name != NATIVE and each.percent_of_baseline is not None
+        if (name == BETWEEN) is between
     }
-    return some(found, f"no guest has {metric}")
+    why = data.left_out.get(f"{BETWEEN}, {PROCESSES} processes") if between else None
+    return some(found, why or f"no guest has {metric}")
 
 
 def random_access_dearer(data: Data) -> Judgement:
@@ -447,8 +452,16 @@ RULES: tuple[Rule[Data], ...] = (
         "random-access-loss-messages", "6, fig. 4", "So it could by messages between processes",
         "70 %", messages_loss,
     ),
+    Rule(
+        "random-access-loss-between", "6, fig. 4", "So it could by messages between two guests, "
+        "where the paper's processes share one", "70 %", partial(messages_loss, between=True),
+    ),
     Rule("latency-higher", "1", "Messages have a higher latency in guests", "higher",
          latency_higher),
+    Rule(
+        "latency-higher-between", "1", "So they have between two guests, where the paper's "
+        "processes share one", "higher", partial(latency_higher, between=True),
+    ),
     Rule(
         "random-access-dearer", "6", "It loses more than HPL", "drastically different",
         random_access_dearer,

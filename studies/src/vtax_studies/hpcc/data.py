@@ -14,7 +14,7 @@ from vtax.compare.analysis import compare
 from vtax.core.formats.model import ComparisonRecord, EnvironmentRecord, Sample
 from vtax.core.statistics.cpu_wall import CpuWall, Share, cpu_wall
 from vtax.core.statistics.results import Result
-from vtax_studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, TCG, WALL
+from vtax_studies.hpcc.setup import CPU, HPL_TIME, MESSAGE_SPECS, NATIVE, TABLE, TCG, WALL
 from vtax_studies.hpcc.updates import PerUpdate
 from vtax_studies.model import StudyData
 from vtax_studies.rule import Missing, some
@@ -124,9 +124,9 @@ def drift(data: Data, name: str) -> OrderDrift:
 @cache
 def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
     """The results of `vtax compare` for a size's runs against native, by environment and metric."""
-    names = [name for name in data.places if data.observations[name]]
+    specs = {name: each.spec for name, each in data.places.items() if data.observations[name]}
     rounds = {each.round for own in data.observations.values() for each in own}
-    return _compared(data, names, len(rounds) * len(Order), data.samples[size], f"hpcc N={size}")
+    return _compared(specs, len(rounds) * len(Order), data.samples[size], f"hpcc N={size}")
 
 
 @cache
@@ -134,15 +134,15 @@ def exchanged(data: Data) -> Mapping[tuple[str, str], Result]:
     """The results of the runs that exchange messages, by environment and metric. Raises Missing
     where none were made natively and in a guest."""
     own = {each.environment for each in data.messages}
-    names = [name for name in data.places if name in own]
-    if NATIVE not in names or len(names) < 2:
+    specs = {name: spec for name, spec in MESSAGE_SPECS.items() if name in own}
+    if NATIVE not in specs or len(specs) < 2:
         raise Missing("HPCC did not run as two processes on two CPUs natively and in a guest")
     runs = {each.position for each in data.messages if each.environment == NATIVE}
-    return _compared(data, names, len(runs), data.messages, "hpcc of two processes")
+    return _compared(specs, len(runs), data.messages, "hpcc of two processes")
 
 
 def _compared(
-    data: Data, names: Sequence[str], repetitions: int, samples: Sequence[Sample], title: str
+    specs: Mapping[str, str], repetitions: int, samples: Sequence[Sample], title: str
 ) -> Mapping[tuple[str, str], Result]:
     record = ComparisonRecord(
         vtax_version=__version__,
@@ -161,13 +161,13 @@ def _compared(
         environments=tuple(
             EnvironmentRecord(
                 label=name,
-                spec=data.places[name].spec,
+                spec=spec,
                 role="baseline" if name == NATIVE else "measured",
                 baseline=None if name == NATIVE else NATIVE,
-                description=data.places[name].description,
+                description="",
                 facts={},
             )
-            for name in names
+            for name, spec in specs.items()
         ),
     )
     found = compare(record, samples, "")

@@ -199,8 +199,9 @@ def messages_table(data: Data) -> StudyTable:
     return StudyTable(
         "messages",
         "Messages between two processes",
-        "HPCC as two processes on two CPUs of one machine: latency and bandwidth of messages of 8 "
-        "bytes and of 2 MB, and MPIRandomAccess, whose updates are messages.",
+        "HPCC as two processes on two CPUs, in one machine but for two guests, which a switch "
+        "joins: latency and bandwidth of messages of 8 bytes and of 2 MB, and MPIRandomAccess, "
+        "whose updates are messages.",
         ("Environment", "Metric", "Median", "Unit", "% of native"),
         rows,
     )

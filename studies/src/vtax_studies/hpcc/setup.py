@@ -15,6 +15,7 @@ NATIVE = "native"
 UML = "user-mode Linux"
 TCG = "QEMU, emulated"
 KVM = "QEMU, KVM"
+BETWEEN = "two guests of user-mode Linux"
 
 SPECS = {
     NATIVE: "native:cpus=1",
@@ -27,8 +28,10 @@ MESSAGE_SPECS = {
     NATIVE: "native:cpus=2",
     KVM: "qemu:accel=kvm,smp=2,mem=512M",
     TCG: "qemu:accel=tcg,smp=2,mem=512M",
+    BETWEEN: "uml:guests=2,net=vde,mem=512M,mpi=on",
 }
-"""The same with a CPU for each of two processes; user-mode Linux has one."""
+"""The same with a CPU for each of two processes; user-mode Linux has one, so that it takes two
+guests, whose messages go over a network."""
 GUEST = Role(
     "Guest of a hypervisor",
     (
