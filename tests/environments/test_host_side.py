@@ -175,7 +175,6 @@ def test_which_guest_is_meant() -> None:
     assert chosen() == [7, 8, 9] and chosen("db") == [8, 9] and chosen("db", 9) == [9]
     assert chosen("web", 9) == chosen("mail") == []
     assert chosen(None, None, own, p8=own) == [8]
-    assert chosen(None, None, uuid.UUID(bytes_le=own.bytes), p8=own) == [8], "SMBIOS 2.4"
     assert chosen(None, None, own, p8=other, p9=other) == [7], "the others are other machines"
     assert chosen("web", None, own, p7=other) == []
 

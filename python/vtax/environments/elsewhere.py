@@ -6,7 +6,7 @@ import re
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Self, TypedDict
@@ -178,13 +178,12 @@ class Sized(Elsewhere, ProcessEnvironment):
         return frozenset(self.offers) - ({HostReadings} if self.host is None else set())
 
     def session(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.host is None else host_side.using(self, self.host)
+        return host_side.using(self.host)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         with ExitStack() as stack:
             machine = stack.enter_context(closing(self.entered(work, cpus)))
-            if self.host is not None:
-                host_side.joined(self, machine, work / "host", cpus)
+            host_side.join(self.host, machine, work / "host", cpus)
             stack.pop_all()
             return machine
 
@@ -201,7 +200,7 @@ class Sized(Elsewhere, ProcessEnvironment):
         return self.launched(len(cpus), ["--cpus", ",".join(map(str, cpus))], swap)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*offered(machine), *host_side.readings(self))
+        return (*offered(machine), *host_side.readings(self.host))
 
 
 def offered(machine: Machine) -> Sequence[Capability]:

@@ -61,13 +61,8 @@ def fitting(
     if own is None:
         return named
     theirs = {each.pid: uuid_of(each) for each in named}
-    same = [each for each in named if _same(theirs[each.pid], own)]
+    same = [each for each in named if theirs[each.pid] == own]
     return same or [each for each in named if theirs[each.pid] is None]
-
-
-def _same(one: uuid.UUID | None, other: uuid.UUID) -> bool:
-    """Whether two UUIDs are one; SMBIOS before 2.6 has the bytes of the first fields reversed."""
-    return one is not None and other in (one, uuid.UUID(bytes_le=one.bytes))
 
 
 def own_uuid(pull: Callable[[str], bytes]) -> uuid.UUID | None:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -47,13 +47,15 @@ _NO_VCPU = "no thread there is known as a virtual CPU: QEMU needs -name NAME,deb
 class HostOf:
     """A guest's host, and what the guest is called there."""
 
+    guest: str
+    """Where the guest itself is reached: another guest may have all else alike."""
     spec: str
     environment: Environment
     domain: str | None = None
     pid: int | None = None
 
     @classmethod
-    def from_options(cls, environment: str, options: Mapping[str, str]) -> Self | None:
+    def from_options(cls, environment: str, guest: str, options: Mapping[str, str]) -> Self | None:
         """The values of the keys; None without `host=`. Raises MisuseError for a bad one."""
         text, pid = options.get("host"), options.get("pid")
         if text is None:
@@ -68,6 +70,7 @@ class HostOf:
             raise MisuseError(f"{environment}: host={text} is not native or ssh:[user@]host[:port]")
         shared = {key: options[key] for key in ("config", "dir") if asked.target and key in options}
         return cls(
+            guest,
             text,
             from_spec(Spec(asked.name, shared, asked.target)),
             options.get("domain"),
@@ -201,29 +204,29 @@ class HostSide:
             shutil.rmtree(exchange.path, ignore_errors=True)
 
 
-_held: dict[Hashable, HostSide] = {}
+_held: dict[HostOf, HostSide] = {}
 
 
 @contextlib.contextmanager
-def using(key: Hashable, of: HostOf) -> Iterator[None]:
-    """Keep the same host side for a guest, which `key` stands for, until the block ends; blocks may
-    be nested."""
-    if key in _held:
+def using(of: HostOf | None) -> Iterator[None]:
+    """Keep one host side until the block ends; blocks may be nested. None: there is none."""
+    if of is None or of in _held:
         yield
         return
-    side = _held[key] = HostSide(of)
-    try:
-        yield
-    finally:
-        del _held[key]
-        side.close()
+    with contextlib.closing(HostSide(of)) as side:
+        _held[of] = side
+        try:
+            yield
+        finally:
+            del _held[of]
 
 
-def joined(key: Hashable, guest: MachineLike, work: Path, cpus: Sequence[int]) -> None:
-    """Look for the guest on its host, inside of `using`. Raises VtaxError as `HostSide.join`."""
-    _held[key].join(guest, work, cpus)
+def join(of: HostOf | None, guest: MachineLike, work: Path, cpus: Sequence[int]) -> None:
+    """Look for a guest on its host, inside of `using`. Raises VtaxError as `HostSide.join`."""
+    if of is not None:
+        _held[of].join(guest, work, cpus)
 
 
-def readings(key: Hashable) -> Sequence[HostReadings]:
-    """The means to read the guest's host; none outside of `using`."""
-    return (HostReadings(_held[key].read),) if key in _held else ()
+def readings(of: HostOf | None) -> Sequence[HostReadings]:
+    """The means to read a guest's host; none outside of `using`."""
+    return (HostReadings(_held[of].read),) if of in _held else ()

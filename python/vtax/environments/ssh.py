@@ -108,7 +108,7 @@ class Ssh(elsewhere.Sized):
                 f"ssh:{given['login']} has several hosts, but no mpi=on",
                 "to measure each give --in several times",
             )
-        host = HostOf.from_options("ssh", given)
+        host = HostOf.from_options("ssh", given["login"], given)
         if host is not None and others:
             raise MisuseError("ssh: host= is for one guest", "leave out mpi=on, or host=")
         space = HostSwap.from_options("ssh", options)
