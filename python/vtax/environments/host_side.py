@@ -102,7 +102,7 @@ class HostSide:
         first = self._machine is None
         try:
             if self._machine is None:
-                work.mkdir(mode=0o700)
+                work.mkdir(mode=0o700, exist_ok=True)
                 self._work, self._machine = work, self._of.environment.start(work, cpus)
             self._guest = self._find(guest)
             self._absent = tuple(self._missing(self._guest))
