@@ -23,7 +23,7 @@ from ssh_server import SshServer
 from tested_machines import GUEST_ENVIRONMENT
 from vtax.core.errors import MisuseError, VtaxError
 from vtax.core.formats.folder import load
-from vtax.environments import build
+from vtax.environments import build, lease
 from vtax.environments.capabilities import Files, RecordInside
 from vtax.environments.libvirt.domain import Domain, alias
 from vtax.environments.libvirt.environment import DomainMachine
@@ -301,16 +301,17 @@ def test_two_runs_at_once_and_one_of_them_killed_with_all_it_started(
     assert other.returncode == 0, printed
     record, samples = load(next((tmp_path / "b").iterdir()))
     assert not record.failures and len(samples) == 2 * 20
-    # The port of the killed run is left, without an agent in the guest.
+    # The port of the killed run is left, without an agent in the guest. An agent that was about to
+    # answer waits for its lease.
     (port,) = ports(daemon)
-    assert "vtax-agent" not in daemon.left("web1")
+    assert eventually(lambda: "vtax-agent" not in daemon.left("web1"), lease.LEASE_S + 20)
     old, young = (f"vtax-{int(time.time()) + s:x}-{'0' * 12}" for s in (-3600, 3600))
     attach(daemon, old)
     attach(daemon, young)
     start(web1, tmp_path).close()
     assert set(ports(daemon)) - {port} == {young}
-    for left in ports(daemon):
-        daemon.virsh("detach-device-alias", "web1", alias(left))
+    for each in ports(daemon):
+        daemon.virsh("detach-device-alias", "web1", alias(each))
 
 
 def ports(daemon: LibvirtDaemon) -> list[str]:
