@@ -84,12 +84,11 @@ class Libvirt(elsewhere.Sized):
         if "domain" not in options:
             raise MisuseError("libvirt: no domain is given", "write for example libvirt:web1")
         domain = Domain(options["domain"], options.get("connect"))
-        known = {
-            key: options[key] for key in ("host", "dir") if "host" in options and key in options
-        }
+        known = {key: options[key] for key in ("host", "dir", "domain") if key in options}
         # QEMU does not call its guest by the UUID, but has it.
-        called = {"domain": domain.name} if known and not _is_uuid(domain.name) else {}
-        host = HostOf.from_options("libvirt", known | called)
+        if "host" not in options or _is_uuid(domain.name):
+            del known["domain"]
+        host = HostOf.from_options("libvirt", domain.name, known)
         return cls(domain, host=host, **elsewhere.limits("libvirt", options))
 
     def boot_remedy(self) -> str:
