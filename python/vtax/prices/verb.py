@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vtax.core.command import campaigns
+from vtax.core.command.declared import Declared
 from vtax.core.command.options import RunOptions, Specs, reps, takes
 
 EXAMPLES = """\b
@@ -18,6 +19,7 @@ Examples:
 """
 
 SETTINGS: dict[str, Any] = {
+    "cls": Declared,
     "short_help": "Say what each operation costs in environments.",
     "epilog": EXAMPLES,
 }

@@ -20,6 +20,7 @@ from vtax.core.formats.folder import SPEC
 from vtax.core.formats.model import ComparisonRecord
 from vtax.core.formats.records import read
 from vtax.explain.again import options_of
+from vtax.verbs import app
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -254,3 +255,17 @@ def test_a_command_line_that_is_not_understood_is_one_error(tmp_path: Path) -> N
     newer = record.model_copy(update={"command_line": ("vtax", "compare", "--newer", "true")})
     with pytest.raises(MisuseError, match=r"not understood.*newer"):
         options_of(newer)
+
+
+def with_files(command: Any = None, *above: str) -> list[tuple[str, ...]]:
+    """The words of every verb that has `--spec`."""
+    command = command or typer.main.get_command(app)
+    if hasattr(command, "commands"):
+        below = (with_files(each, *above, name) for name, each in command.commands.items())
+        return [one for each in below for one in each]
+    return [above] if "--spec" in {name for each in command.params for name in each.opts} else []
+
+
+@pytest.mark.parametrize("verb", with_files(), ids=" ".join)
+def test_each_verb_reads_its_file(verb: tuple[str, ...], tmp_path: Path) -> None:
+    assert "gone.yaml" in one_line(vtax(*verb, "--spec", "gone.yaml", cwd=tmp_path), 2)
