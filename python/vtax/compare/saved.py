@@ -12,7 +12,7 @@ from vtax.core.errors import VtaxError
 from vtax.core.formats.files import read_bounded, write_atomic
 from vtax.core.formats.model import ComparisonRecord, Strict
 from vtax.core.formats.records import MAX_BYTES
-from vtax.core.statistics.results import Comparison, Flag, Result
+from vtax.core.statistics.results import Comparison, Detection, Flag, Result
 
 RESULTS = "results.json"
 
@@ -24,6 +24,7 @@ class _Saved(Strict):
     state: str
     results: tuple[Result, ...]
     flags: tuple[Flag, ...]
+    detection: tuple[Detection, ...] = ()
 
 
 def save(comparison: Comparison, folder: Path) -> None:
@@ -35,6 +36,7 @@ def save(comparison: Comparison, folder: Path) -> None:
         state=record.state,
         results=comparison.results,
         flags=comparison.flags,
+        detection=comparison.detection,
     )
     write_atomic(folder / RESULTS, found.model_dump_json().encode())
 
@@ -58,4 +60,6 @@ def saved(record: ComparisonRecord, folder: Path) -> Comparison | None:
     if (found.vtax_version, found.run_id, found.state) != wanted:
         return None
     baseline = next((each.label for each in record.environments if each.role == "baseline"), "")
-    return Comparison(str(folder), record, baseline, found.results, found.flags)
+    return Comparison(
+        str(folder), record, baseline, found.results, found.flags, detection=found.detection
+    )
