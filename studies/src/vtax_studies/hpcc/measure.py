@@ -136,11 +136,11 @@ def _messages(
 ) -> tuple[Sequence[Sample], Mapping[str, Sequence[str]]]:
     """Runs as two processes, and failures, where there are two CPUs; `left_out` says where not."""
     subjects, sizes = {}, (plan.message_size,)
-    for name, spec in MESSAGE_SPECS.items():
+    for name in plan.message_places:
         if name in SPECS and name not in places:
             continue
         try:
-            subjects[name] = _subject(ready(spec), sizes, PROCESSES)
+            subjects[name] = _subject(ready(MESSAGE_SPECS[name]), sizes, PROCESSES)
         except VtaxError as error:
             left_out[f"{name}, {PROCESSES} processes"] = str(error)
     if not subjects:
@@ -148,8 +148,9 @@ def _messages(
     shown.extended(plan.message_rounds * len(subjects) * WITHOUT_OTHERS)
     try:
         found = order_drift.measure(
-            subjects, variables, plan.message_rounds, seed, shown, between=()
-        )
+            subjects, variables, plan.message_rounds, seed, shown, between=(),
+            budget_s=plan.budget_s,
+        )  # fmt: skip
     except VtaxError as error:
         left_out[f"{PROCESSES} processes"] = str(error)
         return [], {}

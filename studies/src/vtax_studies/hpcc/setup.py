@@ -94,6 +94,7 @@ class HpccPlan:
     message_size: int
     message_rounds: int
     """Each round is three runs in each environment."""
+    message_places: Sequence[str]
     update_pairs: int
     """Pairs of runs with few and many updates, in each place."""
     update_places: Sequence[str]
@@ -106,11 +107,11 @@ class HpccPlan:
 FULL = HpccPlan(
     (200, 400, 600, 1000, 2048, 4000), (200, 400, 600),
     rounds=5, budget_s=1200.0, message_size=600, message_rounds=5,
-    update_pairs=3, update_places=tuple(UPDATE_PLACES),
+    message_places=tuple(MESSAGE_SPECS), update_pairs=3, update_places=tuple(UPDATE_PLACES),
 )  # fmt: skip
 QUICK = HpccPlan(
     (200, 300, 400), (200, 300), rounds=1, budget_s=300.0, message_size=200, message_rounds=1,
-    update_pairs=1, update_places=(NATIVE,),
+    message_places=(NATIVE, KVM, TCG), update_pairs=1, update_places=(NATIVE,),
 )  # fmt: skip
 
 SMALL_APART, GUESTS_APART, LARGE_APART = 50.0, 5.0, 1.0
