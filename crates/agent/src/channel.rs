@@ -226,6 +226,10 @@ fn write_until(output: &mut File, mut bytes: &[u8], until: Instant) -> io::Resul
                     Ok(_) | Err(Errno::EINTR) => {}
                     Err(errno) => return Err(errno.into()),
                 }
+                // A virtio-serial port whose host is gone takes nothing, and poll does not wait.
+                if entry[0].revents() == Some(PollFlags::POLLHUP) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
             }
             Err(error) => return Err(error),
         }
