@@ -162,7 +162,8 @@ def test_the_time_to_detect_is_in_the_page_and_in_json() -> None:
     said = json.loads(json.dumps(page.to_json(found)))["detection"]
     assert said[0] == dataclasses.asdict(one)
     notes = [note.text for section in page.page(found, samples).sections for note in section.notes]
-    (shown,) = [text for text in notes if text.startswith("to see in wall_s, power 80 %: 1 %: ")]
+    begin = "A slowdown in wall_s would be seen with a power of 80 %: of 1 % after about "
+    (shown,) = [text for text in notes if text.startswith(begin)]
     assert f"about {one.rounds} rounds ({one.low} to {one.high})" in shown
 
 

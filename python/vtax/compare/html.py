@@ -65,6 +65,7 @@ def _words(comparison: Comparison) -> dict[str, Any]:
         "baselines": [(env, summary.baseline_nature(env)) for env in baselines],
         "summaries": summary.summarise(comparison),
         "floors": summary.noise_floors(comparison),
+        "detection": list(summary.detection(comparison)),
         "warnings": trust.ranked(comparison.flags),
         "rows": _table_rows(comparison),
         "sheet": facts.side_by_side(record.environments),

@@ -40,8 +40,7 @@ from vtax.core.page.page import (
     drawn,
     parted,
 )
-from vtax.core.statistics.detection import MOST
-from vtax.core.statistics.results import Comparison, Detection, Result, Verdict
+from vtax.core.statistics.results import Comparison, Result, Verdict
 
 TONES = {
     Verdict.SLOWER: Tone.BAD,
@@ -249,21 +248,8 @@ def _answers(comparison: Comparison) -> Iterator[Note]:
 
 
 def _detection(comparison: Comparison) -> Iterator[Note]:
-    """How long it takes to see small differences, a line for each environment."""
-    for env in comparison.record.environments:
-        if found := [each for each in comparison.detection if each.environment == env.label]:
-            said = "; ".join(map(_detection_text, found))
-            yield _about(env, "~", f"to see in {one_line(found[0].metric)}, power 80 %: {said}.")
-
-
-def _detection_text(found: Detection) -> str:
-    """`1 %: 45 rounds (24 to 170), 2 min`."""
-    if found.rounds is None or found.low is None or found.seconds is None:
-        return f"{found.percent:g} %: not within {MOST} rounds"
-    most = "more" if found.high is None else str(found.high)
-    span = f"{found.low} {'or' if found.high is None else 'to'} {most}"
-    took = seconds_text(found.seconds)
-    return f"{found.percent:g} %: about {found.rounds} rounds ({span}), {took}"
+    for env, sentence in summary.detection(comparison):
+        yield _about(env, "~", sentence)
 
 
 def _notes(comparison: Comparison) -> Iterator[Note]:

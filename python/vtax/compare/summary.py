@@ -10,8 +10,24 @@ from dataclasses import dataclass
 from vtax.compare import verdicts
 from vtax.compare.families import counted_once
 from vtax.core.formats.model import EnvironmentRecord
-from vtax.core.page.format import listing, one_line, percent, percent_interval, plural, significant
-from vtax.core.statistics.results import Comparison, Control, Result, Verdict, leading_metric
+from vtax.core.page.format import (
+    listing,
+    one_line,
+    percent,
+    percent_interval,
+    plural,
+    seconds_text,
+    significant,
+)
+from vtax.core.statistics.detection import MOST
+from vtax.core.statistics.results import (
+    Comparison,
+    Control,
+    Detection,
+    Result,
+    Verdict,
+    leading_metric,
+)
 
 _HYPERVISORS = {
     "kvm": "KVM",
@@ -188,3 +204,22 @@ def _detectables(noisy: Sequence[Result]) -> str:
 
 def _rounded(result: Result) -> str:
     return significant(result.smallest_detectable_percent, 2)
+
+
+def detection(comparison: Comparison) -> Iterator[tuple[EnvironmentRecord, str]]:
+    """How long it takes to see small slowdowns, a sentence for each environment."""
+    for env in comparison.record.environments:
+        if found := [each for each in comparison.detection if each.environment == env.label]:
+            said = "; of ".join(map(_detected, found))
+            metric = one_line(found[0].metric)
+            yield env, f"A slowdown in {metric} would be seen with a power of 80 %: of {said}."
+
+
+def _detected(found: Detection) -> str:
+    """`1 % after about 45 rounds (24 to 170), 2 min`."""
+    if found.rounds is None or found.low is None or found.seconds is None:
+        return f"{found.percent:g} % not within {MOST} rounds"
+    most = "more" if found.high is None else str(found.high)
+    span = f"{found.low} {'or' if found.high is None else 'to'} {most}"
+    took = seconds_text(found.seconds)
+    return f"{found.percent:g} % after about {found.rounds} rounds ({span}), {took}"
