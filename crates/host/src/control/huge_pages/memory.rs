@@ -20,7 +20,7 @@ use vtax_sys::tree::{Tree, field};
 use super::{Given, GuestMemory, TakenBack};
 
 /// Bytes of a huge page of x86-64, and of arm64 with pages of 4 KiB.
-const HUGE: u64 = 2 << 20;
+const HUGE: u64 = PAGES as u64 * PAGE;
 const PAGE: u64 = 4096;
 const PAGES: usize = 512;
 /// A mapping of fewer bytes is not a guest's memory: QEMU's own are smaller.
@@ -153,7 +153,7 @@ impl Machine {
             let Ok(pages) = File::open(self.tree.path(&format!("/proc/{pid}/pagemap"))) else {
                 continue;
             };
-            let starts = range.clone().step_by(HUGE as usize);
+            let starts = (range.start / HUGE..range.end / HUGE).map(|number| number * HUGE);
             for start in starts.filter(|start| is_huge(&pages, &flags, *start)) {
                 note(&mut left, *pid, *ticks, start);
             }
