@@ -28,6 +28,9 @@ static __noinline int make_row(struct cpu_state *s, __u64 number);
 
 static __always_inline void begin_interval(struct cpu_state *s, struct common *c, __u64 number)
 {
+	__u64 end = *(volatile __u64 *)&c->end;
+	if (end && number >= end)
+		number = end - 1;
 	if (number > s->number && !*(volatile __u64 *)&c->stopped)
 		make_row(s, number);
 }

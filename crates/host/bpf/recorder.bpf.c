@@ -213,6 +213,17 @@ static __noinline int make_row(struct cpu_state *s, __u64 number)
 	return 0;
 }
 
+/* User space runs it on each CPU at the end: a CPU that has counted nothing since has not made the
+ * row of what it counted before. */
+SEC("raw_tp")
+int finish_interval(void *ctx)
+{
+	struct cpu_state *s = this_cpu();
+	if (s)
+		end_interval(s);
+	return 0;
+}
+
 SEC("perf_event")
 int on_overflow(struct bpf_perf_event_data *ctx)
 {

@@ -87,6 +87,9 @@ struct common {
 	__u64 number;
 	/* Written by user space: make no more rows. */
 	__u64 stopped;
+	/* Written by user space: the first interval, from 0, that gets no rows any more; 0: each gets
+	 * rows. */
+	__u64 end;
 };
 
 /* ring.rs and row.rs rely on these offsets and sizes. */

@@ -163,12 +163,14 @@ class GuestGroup(MachineLike):
             guest, own = self.guests[number], f"{command.folder}-{number}"
             guest.output_limit_bytes = self.output_limit_bytes
             Exchange(self._folder(number), own).create(files)
-            finished = guest.execute(replace(command, folder=own))
-            if number:
-                (self._folder(number) / own).rename(self._work / own)
-            return finished
+            return guest.execute(replace(command, folder=own))
 
-        return self._at_once(run, range(len(self.guests)))
+        finished = self._at_once(run, range(len(self.guests)))
+        # While the first guest runs, it would see what is moved to its folder.
+        for number in range(1, len(self.guests)):
+            own = f"{command.folder}-{number}"
+            (self._folder(number) / own).rename(self._work / own)
+        return finished
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""

@@ -424,7 +424,8 @@ impl Attached {
     /// Make no more rows; the counters stay as they are.
     pub fn stop(&mut self) {
         if self.request.is_none() {
-            self.programs.stop_rows();
+            let online = Cpus::find(&Tree::host()).map_or_else(Vec::new, |cpus| cpus.online);
+            self.programs.stop_rows(&online);
         }
         for (cpu, event) in &self.references {
             // An event of a CPU that is offline cannot be stopped, and does not count.

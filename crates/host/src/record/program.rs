@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput,
+};
 
 use vtax_sys::calls::memory::Mapping;
 
@@ -16,9 +18,18 @@ use vtax_sys::terminal::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 /// The program that makes the rows.
 const OVERFLOW: &str = "on_overflow";
-/// Words of `struct common` in bpf/recorder.h, and the one that ends the making of rows.
-const COMMON_WORDS: usize = 10;
+/// The program that makes the row of a CPU that has counted nothing since.
+const FINISH: &str = "finish_interval";
+/// Words of `struct common` in bpf/recorder.h: how many intervals have ended, whether no more rows
+/// are made, and of which interval on.
+const COMMON_WORDS: usize = 11;
+const NUMBER: usize = 64 / 8;
 const STOPPED: usize = 72 / 8;
+const END: usize = 80 / 8;
+/// `BPF_F_TEST_RUN_ON_CPU` (bpf.h): run the program on the CPU that is named.
+const ON_CPU: u32 = 1;
+/// A program that has begun a row is done with it then.
+const ROW: Duration = Duration::from_millis(1);
 /// The program that counts stacks, its map, and how the names of the maps for all stacks begin.
 const CALL_SITES: &str = "at_sys_enter";
 const CALL_SITES_MAP: &str = "site_counts";
@@ -129,6 +140,7 @@ impl Programs {
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             let wanted = (name == OVERFLOW && settings.reference_slot.is_none())
+                || (name == FINISH && settings.reference_slot.is_some())
                 || (settings.call_sites && name == CALL_SITES)
                 || name
                     .strip_prefix("on_")
@@ -148,7 +160,7 @@ impl Programs {
     pub fn attach_counters(&mut self) -> Result<(), Error> {
         let mut links = Vec::new();
         for program in self.object.progs_mut() {
-            if program.autoload() && program.name() != OVERFLOW {
+            if program.autoload() && program.name() != OVERFLOW && program.name() != FINISH {
                 let link = program.attach_trace().map_err(|error| {
                     let name = program.name().to_string_lossy().into_owned();
                     failed(&format!("attach {name}"), &error)
@@ -177,15 +189,35 @@ impl Programs {
         Ok(Overflow { link, event })
     }
 
-    /// Let the programs that count make no more rows.
-    pub fn stop_rows(&self) {
+    /// Let the programs that count make the rows of all intervals that have ended, and no more.
+    pub fn stop_rows(&mut self, cpus: &[u32]) {
         let common = self.map_fd("common");
-        let words = common.and_then(|map| Mapping::new(map, COMMON_WORDS, true).ok());
-        if let Some(words) = words {
-            words.store(STOPPED, 1, Ordering::Release);
+        let Some(words) = common.and_then(|map| Mapping::new(map, COMMON_WORDS, true).ok()) else {
+            return;
+        };
+        let ended = words.load(NUMBER, Ordering::Acquire);
+        words.store(END, ended + 1, Ordering::SeqCst);
+        for cpu in cpus {
+            self.finish_interval(*cpu);
         }
-        // A program that had begun a row is done with it then.
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(ROW);
+        words.store(STOPPED, 1, Ordering::Release);
+        std::thread::sleep(ROW);
+    }
+
+    /// Let a CPU make its row of an interval that others have ended.
+    fn finish_interval(&mut self, cpu: u32) {
+        let mut programs = self.object.progs_mut();
+        let Some(finish) = programs.find(|program| program.name() == FINISH) else {
+            return;
+        };
+        let input = ProgramInput {
+            cpu,
+            flags: ON_CPU,
+            ..ProgramInput::default()
+        };
+        // A CPU that has just gone offline counts nothing.
+        let _ = finish.test_run(input);
     }
 
     /// Let rows on a CPU read a perf event.
