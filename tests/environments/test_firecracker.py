@@ -57,6 +57,8 @@ def path(monkeypatch: pytest.MonkeyPatch) -> str:
 def kvm(path: str) -> str:
     if reason := kvm_probe.obstacle():
         pytest.skip(f"Firecracker opens KVM first: {reason}")
+    # Unpacked here, so that no test ends while it does that.
+    guest_kernel.prepare(None)
     return path
 
 
