@@ -157,7 +157,7 @@ class Firecracker(HostTree, ProcessEnvironment):
         # The guest's box keeps what it needs of the folder.
         with scratch("firecracker") as folder, socket.socket(socket.AF_UNIX) as listener:
             channel = folder / "channel"
-            listener.bind(str(channel))
+            _bind(listener, channel)
             listener.listen(1)
             return FirecrackerMachine(replace(self, channel=channel), work, cpus, listener)
 
@@ -275,6 +275,15 @@ def server() -> str:
         f"{SERVER} is missing, which serves files to Firecracker's guests",
         f"apt-get install {SERVER}",
     )
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Bind a socket to a path, which may be longer than the 107 bytes that unix(7) allows."""
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
 
 
 def _port(number: int) -> Path:
