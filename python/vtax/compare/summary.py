@@ -216,10 +216,10 @@ def detection(comparison: Comparison) -> Iterator[tuple[EnvironmentRecord, str]]
 
 
 def _detected(found: Detection) -> str:
-    """`1 % after about 45 rounds (24 to 170), 2 min`."""
+    """`1 % after about 45 rounds (24 to 170), 2 min of runs`."""
     if found.rounds is None or found.low is None or found.seconds is None:
         return f"{found.percent:g} % not within {MOST} rounds"
     most = "more" if found.high is None else str(found.high)
     span = f"{found.low} {'or' if found.high is None else 'to'} {most}"
     took = seconds_text(found.seconds)
-    return f"{found.percent:g} % after about {found.rounds} rounds ({span}), {took}"
+    return f"{found.percent:g} % after about {found.rounds} rounds ({span}), {took} of runs"

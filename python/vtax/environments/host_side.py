@@ -60,14 +60,20 @@ class HostOf:
         text, pid = options.get("host"), options.get("pid")
         if text is None:
             if lone := next(iter(KEYS.keys() & options.keys()), None):
-                raise MisuseError(f"{environment}: {lone}= says what a guest is called on host=")
+                raise MisuseError(
+                    f"{environment}: {lone}= says what a guest is called on host=",
+                    f"give host= too, or leave {lone}= out",
+                )
             return None
         asked = parse_spec(text)
         if asked.options or (asked.name, bool(asked.target)) not in (
             ("native", False),
             ("ssh", True),
         ):
-            raise MisuseError(f"{environment}: host={text} is not native or ssh:[user@]host[:port]")
+            raise MisuseError(
+                f"{environment}: host={text} is not native or ssh:[user@]host[:port]",
+                "write for example host=ssh:hyp1",
+            )
         shared = {key: options[key] for key in ("config", "dir") if asked.target and key in options}
         return cls(
             guest,

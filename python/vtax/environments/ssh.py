@@ -102,7 +102,7 @@ class Ssh(elsewhere.Sized):
         first, *others = given["login"].split("+")
         logins = [Login.parse(each, options.get("config")) for each in (first, *others)]
         if len(set(logins)) < len(logins):
-            raise MisuseError(f"ssh:{given['login']} has a host twice")
+            raise MisuseError(f"ssh:{given['login']} has a host twice", "name each once")
         if not mpi_hosts.wanted("ssh", options, len(logins)) and others:
             raise MisuseError(
                 f"ssh:{given['login']} has several hosts, but no mpi=on",

@@ -26,7 +26,7 @@ EFFICIENCY = 0.874
 """Variance of the mean over that of the trimmed mean, for normal values (Wilcox 2012, section
 3.3)."""
 _TAIL = 0.1
-"""Of the range, at either end."""
+"""The share of cases that the range leaves out at either end."""
 _COUNTS = np.unique(np.concatenate([np.arange(2, 64), np.geomspace(64, MOST, 250).round()]))
 
 

@@ -34,7 +34,7 @@ const SPLIT: &str = "/sys/kernel/debug/split_huge_pages";
 /// `PAUSE` as long as one stays huge, for this time in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
-/// Of the words of a process's `pagemap`: the page's number (kernel: admin-guide/mm/pagemap.rst).
+/// The bits of a word of `pagemap` that are the page's number (kernel: admin-guide/mm/pagemap.rst).
 const FRAME: u64 = (1 << 55) - 1;
 /// `KPF_THP` of `/proc/kpageflags`: the page is a part of a huge one (ibid.).
 const IS_HUGE: u64 = 1 << 22;
